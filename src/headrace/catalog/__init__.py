@@ -1,0 +1,1 @@
+"""Definitions, frontiers, history, alerts and locks, on SQLite or PostgreSQL."""

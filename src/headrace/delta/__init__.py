@@ -1,0 +1,1 @@
+"""Operators to their change: the change contract, one dispatch, one module per rule family."""

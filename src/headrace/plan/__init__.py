@@ -1,0 +1,1 @@
+"""Query to operators: frozen nodes, rewrites one function each, rendering to SQL."""

@@ -1,0 +1,1 @@
+"""Change to statements to commit: strategy and cost, the list of statements, run, verify."""

@@ -50,9 +50,12 @@ def make_environment() -> None:
 def install_packages() -> None:
     say("Installing the pinned packages (about 500 MB on the first run; this takes a few minutes)")
     pip = (str(PYTHON), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
-    run("the packages", *pip, "--requirement", str(LOCK))
-    # The build tool comes from the lock file as well, so nothing unpinned is fetched here.
-    run("Headrace itself", *pip, "--no-deps", "--no-build-isolation", "--editable", str(ROOT))
+    # pyspark and Headrace are built here; the build tool comes first and from the lock file, so that
+    # nothing unpinned is fetched and an old pip builds them as a new one does.
+    run("the build tool", *pip, "--constraint", str(LOCK), "setuptools")
+    build = ("--use-pep517", "--no-build-isolation")
+    run("the packages", *pip, *build, "--requirement", str(LOCK))
+    run("Headrace itself", *pip, *build, "--no-deps", "--editable", str(ROOT))
 
 
 def succeeds(*command: str) -> bool:

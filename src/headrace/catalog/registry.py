@@ -1,0 +1,113 @@
+"""Alerts, settings, outside sources, and the lake's views and external tables."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import delete, insert, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import IntegrityError
+
+from headrace.catalog import schema
+from headrace.catalog.database import Database
+from headrace.catalog.definitions import bump_generation, nearest
+from headrace.catalog.records import Alert, Relation, SourceRecord
+from headrace.errors import HeadraceError
+from headrace.sql.names import TableName
+
+_alerts = schema.alerts
+_settings = schema.settings
+_sources = schema.sources
+_relations = schema.relations
+
+
+class Registry:
+    """The part of the catalog that is neither definition nor history."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def raise_alert(self, kind: str, message: str, stream_table: TableName | None = None) -> Alert:
+        values = {
+            "kind": kind,
+            "message": message,
+            "stream_table": stream_table,
+            "raised_at": datetime.now(UTC),
+        }
+        with self._database.write() as connection:
+            return Alert(
+                **connection.execute(insert(_alerts).values(values).returning(_alerts)).one()._mapping
+            )
+
+    def alerts(self, limit: int | None = None) -> list[Alert]:
+        """Alerts, the newest first."""
+        with self._database.read() as connection:
+            rows = connection.execute(select(_alerts).order_by(_alerts.c.id.desc()).limit(limit))
+            return [Alert(**row._mapping) for row in rows]
+
+    def settings(self) -> dict[str, str]:
+        """What was set in the catalog itself, for every process that shares it."""
+        with self._database.read() as connection:
+            return {row.key: row.value for row in connection.execute(select(_settings))}
+
+    def set_setting(self, key: str, value: str | None) -> None:
+        """Set one, or unset it with None."""
+        with self._database.write(durable=True) as connection:
+            if value is None:
+                connection.execute(delete(_settings).where(_settings.c.key == key))
+            else:
+                connection.execute(self._upsert(_settings, "key", {"key": key, "value": value}))
+            bump_generation(connection)
+
+    def sources(self) -> list[SourceRecord]:
+        with self._database.read() as connection:
+            rows = connection.execute(select(_sources).order_by(_sources.c.name))
+            return [SourceRecord(**row._mapping) for row in rows]
+
+    def add_source(self, name: TableName, kind: str, options: Mapping[str, str]) -> SourceRecord:
+        record = SourceRecord(name, kind, dict(options), datetime.now(UTC))
+        with self._database.write(durable=True) as connection:
+            try:
+                connection.execute(insert(_sources).values(vars(record)))
+            except IntegrityError:
+                raise HeadraceError(
+                    "name_taken", f"A source {name} exists already.", hint="DROP SOURCE removes it."
+                ) from None
+            bump_generation(connection)
+        return record
+
+    def remove_source(self, name: TableName) -> None:
+        with self._database.write(durable=True) as connection:
+            if connection.execute(delete(_sources).where(_sources.c.name == name)).rowcount == 0:
+                known = [str(other) for other in connection.scalars(select(_sources.c.name))]
+                raise HeadraceError(
+                    "unknown_source", f"There is no source {name}.", hint=nearest(str(name), known)
+                )
+            bump_generation(connection)
+
+    def relations(self) -> list[Relation]:
+        with self._database.read() as connection:
+            rows = connection.execute(select(_relations).order_by(_relations.c.name))
+            return [Relation(**row._mapping) for row in rows]
+
+    def put_relation(self, relation: Relation) -> None:
+        """Add a view or table, or replace the one of its name."""
+        with self._database.write(durable=True) as connection:
+            connection.execute(self._upsert(_relations, "name", dataclasses.asdict(relation)))
+            bump_generation(connection)
+
+    def remove_relation(self, name: TableName) -> bool:
+        """Forget a view or table; false when none had this name."""
+        with self._database.write(durable=True) as connection:
+            removed = connection.execute(delete(_relations).where(_relations.c.name == name)).rowcount > 0
+            if removed:
+                bump_generation(connection)
+        return removed
+
+    def _upsert(self, table: Any, key: str, values: Mapping[str, Any]) -> Any:
+        build: Any = sqlite.insert if self._database.is_sqlite else postgresql.insert
+        others = {name: value for name, value in values.items() if name != key}
+        return build(table).values(values).on_conflict_do_update(index_elements=[table.c[key]], set_=others)

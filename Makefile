@@ -1,5 +1,6 @@
 # Every verb works from a bare checkout with Python 3.11+ and make; the first one run makes .venv.
-PYTHON ?= python3
+PYTHON ?= $(shell for candidate in python3 python3.14 python3.13 python3.12 python3.11; do \
+  $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$candidate && break; done)
 ARGS ?=
 BIN := .venv/bin
 READY := .venv/.ready
@@ -14,6 +15,7 @@ setup: $(READY) ## Make the environment in .venv, find Java 17+ and fetch the ja
 
 # Made last, so that an interrupted set-up is taken up again.
 $(READY): requirements.lock pyproject.toml scripts/setup.py scripts/machine.py
+	@$(if $(strip $(PYTHON)),,$(error No Python 3.11 or newer on PATH; install one, or name it: make PYTHON=/path/to/python3 setup))
 	@$(PYTHON) scripts/setup.py
 	@touch $@
 

@@ -1,0 +1,232 @@
+"""When a stream table is due: every so often, by cron, or as its readers need it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from fractions import Fraction
+from functools import cache
+from itertools import pairwise
+from typing import NoReturn
+from zoneinfo import ZoneInfo, available_timezones
+
+from croniter import CroniterBadDateError, CroniterError, croniter  # type: ignore[import-untyped]
+
+from headrace.errors import HeadraceError, Position
+
+_UNIT_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800, "year": 31536000}
+_SHOWN_UNITS = ("day", "hour", "minute", "second")
+_UNITS = {
+    spelling: unit
+    for unit, spellings in {
+        "second": "s sec secs second seconds",
+        "minute": "m min mins minute minutes",
+        "hour": "h hr hrs hour hours",
+        "day": "d day days",
+        "week": "w week weeks",
+        "year": "y year years",
+    }.items()
+    for spelling in spellings.split()
+}
+_TERM = re.compile(r"\s*(\d{1,12}(?:\.\d{1,3})?)\s*([a-z]+)\s*(?:,|and\b)?", re.ASCII | re.IGNORECASE)
+_QUOTED = r"'((?:[^']|'')*)'"
+_CRON = re.compile(rf"CRON\s*{_QUOTED}(?:\s*TIME\s+ZONE\s*{_QUOTED})?\s*\Z", re.IGNORECASE)
+_LONGEST_SECONDS = 366 * 86400
+_WRITE = "Write a duration such as '5 minutes', '90s' or '1h30m', CRON '*/5 * * * *', or DOWNSTREAM."
+
+
+@dataclass(frozen=True)
+class Every:
+    """Contents at most this old.
+
+    >>> str(Every(5400))
+    '1 hour 30 minutes'
+    """
+
+    seconds: float
+
+    def __str__(self) -> str:
+        rest, terms = Fraction(str(self.seconds)), []
+        for unit in _SHOWN_UNITS:
+            size = _UNIT_SECONDS[unit]
+            count = rest // size if unit != "second" else rest
+            rest -= count * size
+            if count:
+                shown = f"{float(count):.3f}".rstrip("0").rstrip(".")
+                terms.append(f"{shown} {unit}" if count == 1 else f"{shown} {unit}s")
+        return " ".join(terms)
+
+
+@dataclass(frozen=True)
+class Cron:
+    """Refreshed whenever the expression fires, read in its time zone.
+
+    >>> str(Cron("0 6 * * *", "Europe/Rome"))
+    "CRON '0 6 * * *' TIME ZONE 'Europe/Rome'"
+    """
+
+    expression: str
+    time_zone: str = "UTC"
+
+    def __str__(self) -> str:
+        return f"CRON '{self.expression}' TIME ZONE '{self.time_zone}'"
+
+    def next_after(self, moment: datetime) -> datetime:
+        """The first time the expression fires after an aware moment, in UTC.
+
+        >>> Cron("0 6 * * *", "Europe/Rome").next_after(datetime(2026, 7, 1, tzinfo=UTC)).isoformat()
+        '2026-07-01T04:00:00+00:00'
+        """
+        local = moment.astimezone(ZoneInfo(self.time_zone))
+        fires: datetime = croniter(self.expression, local).get_next(datetime)
+        return fires.astimezone(UTC)
+
+
+@dataclass(frozen=True)
+class Downstream:
+    """Refreshed when a stream table that reads it needs it."""
+
+    def __str__(self) -> str:
+        return "DOWNSTREAM"
+
+
+Schedule = Every | Cron | Downstream
+
+
+def parse_schedule(
+    text: str, *, minimum_seconds: float = 3, time_zone: str = "UTC", position: Position | None = None
+) -> Schedule:
+    """Read a schedule; `time_zone` is that of a cron expression which names none.
+
+    >>> parse_schedule("1h30m")
+    Every(seconds=5400)
+    >>> parse_schedule("CRON '0 6 * * *' TIME ZONE 'Europe/Rome'")
+    Cron(expression='0 6 * * *', time_zone='Europe/Rome')
+    >>> parse_schedule("downstream")
+    Downstream()
+    """
+    stripped = text.strip()
+    if stripped.upper() == "DOWNSTREAM":
+        return Downstream()
+    if cron := _CRON.match(stripped):
+        expression, zone = (part and part.replace("''", "'") for part in cron.groups())
+        return _cron(expression, time_zone if zone is None else zone, minimum_seconds, position)
+    if len(stripped.split()) == 5 and not _TERM.match(stripped):
+        return _cron(stripped, time_zone, minimum_seconds, position)
+    return _every(stripped, minimum_seconds, position)
+
+
+def _refuse(
+    message: str, *, hint: str = _WRITE, position: Position | None, code: str = "invalid_schedule"
+) -> NoReturn:
+    raise HeadraceError(code, message, hint=hint, position=position)
+
+
+def _every(text: str, minimum_seconds: float, position: Position | None) -> Every:
+    seconds = _duration_seconds(text, position)
+    if seconds <= 0:
+        _refuse(f"{_shown(text)} is no time at all.", position=position)
+    if seconds > _LONGEST_SECONDS:
+        _refuse(
+            f"{_shown(text)} is longer than a year.",
+            hint="The longest schedule is 366 days; for less often, refresh the table by hand.",
+            position=position,
+        )
+    if seconds < minimum_seconds:
+        _refuse_too_short(f"{_shown(text)} is", minimum_seconds, position)
+    return Every(int(seconds) if seconds.denominator == 1 else float(seconds))
+
+
+def _refuse_too_short(subject: str, minimum_seconds: float, position: Position | None) -> NoReturn:
+    shortest = Every(minimum_seconds)
+    _refuse(
+        f"{subject} shorter than the shortest schedule allowed, {shortest}.",
+        hint=f"Write '{shortest}' or longer, or lower the setting minimum_schedule_seconds.",
+        position=position,
+        code="schedule_too_short",
+    )
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 60 else text[:59] + "…")
+
+
+def _duration_seconds(text: str, position: Position | None) -> Fraction:
+    seconds, at, units = Fraction(0), 0, set[str]()
+    while at < len(text):
+        term = _TERM.match(text, at)
+        if term is None:
+            negative = re.match(r"\s*[-\u2212]", text[at:])
+            _refuse(
+                f"{_shown(text)} is {'a negative duration' if negative else 'not a schedule'}.",
+                position=position,
+            )
+        unit = _UNITS.get(term[2].lower())
+        if unit is None:
+            _refuse(f"{_shown(term[2])} is not a unit of time.", hint=_unit_hint(), position=position)
+        if unit in units:
+            _refuse(f"{_shown(text)} gives {unit}s twice.", position=position)
+        units.add(unit)
+        seconds += Fraction(term[1]) * _UNIT_SECONDS[unit]
+        at = term.end()
+    if not units:
+        _refuse("The schedule is empty.", position=position)
+    return seconds
+
+
+def _unit_hint() -> str:
+    return f"The units are {', '.join(f'{unit}s' for unit in _UNIT_SECONDS)}, or s, m, h, d, w, y."
+
+
+def _cron(expression: str, time_zone: str, minimum_seconds: float, position: Position | None) -> Cron:
+    fields = expression.split()
+    if len(fields) != 5 and not (len(fields) == 1 and expression.startswith("@")):
+        _refuse(
+            f"{_shown(expression)} is not a cron expression: it has {len(fields)} fields, not 5.",
+            hint="Give minute, hour, day of month, month and day of week, such as '*/5 * * * *'.",
+            position=position,
+        )
+    cron = Cron(" ".join(fields), _known_zone(time_zone, position))
+    try:
+        if _shortest_gap(cron) < minimum_seconds:
+            _refuse_too_short(
+                f"The time between two runs of {_shown(expression)} is", minimum_seconds, position
+            )
+    except CroniterBadDateError:
+        _refuse(
+            f"The cron expression {_shown(expression)} never fires.",
+            hint="Give a day that exists in that month.",
+            position=position,
+        )
+    except (CroniterError, ValueError, KeyError) as error:
+        _refuse(
+            f"{_shown(expression)} is not a cron expression: {str(error).rstrip('.')}.",
+            hint="Give five fields, such as '*/5 * * * *' or '0 6 * * MON-FRI'.",
+            position=position,
+        )
+    return cron
+
+
+def _shortest_gap(cron: Cron) -> float:
+    """The shortest time between the next few runs, in seconds."""
+    runs = [cron.next_after(datetime.now(UTC))]
+    for _ in range(5):
+        runs.append(cron.next_after(runs[-1]))
+    return min((after - before).total_seconds() for before, after in pairwise(runs))
+
+
+@cache
+def _zones() -> dict[str, str]:
+    return {zone.lower(): zone for zone in available_timezones()}
+
+
+def _known_zone(time_zone: str, position: Position | None) -> str:
+    zone = _zones().get(time_zone.strip().lower())
+    if zone is None:
+        _refuse(
+            f"There is no time zone {_shown(time_zone)}.",
+            hint="Use a name of the IANA database, such as 'Europe/Berlin' or 'UTC'.",
+            position=position,
+        )
+    return zone

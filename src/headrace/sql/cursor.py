@@ -5,7 +5,7 @@ from __future__ import annotations
 from headrace.errors import HeadraceError, Position
 from headrace.sql.names import split_name
 from headrace.sql.statements import NameParts
-from headrace.sql.tokens import Kind, Token, position_at, tokenize, unclosed
+from headrace.sql.tokens import Kind, Token, position_at, tokenize, unclosed_error
 
 # Bare words that begin the next clause: taken as a name they would hide that the name is missing.
 _NEVER_NAMES = frozenset({"AS", "SELECT", "FROM", "WITH", "SET", "WHERE"})
@@ -118,10 +118,11 @@ class Cursor:
 
     def finish(self) -> None:
         """Require that nothing but semicolons is left."""
+        ended = False
         while self.accept_symbol(";"):
-            pass
+            ended = True
         if self.token.kind is not Kind.END:
-            raise self.expected(Kind.END.value)
+            raise self.expected(Kind.END.value, hint="Send one statement at a time." if ended else "")
 
     def expected(self, *wanted: str, hint: str = "") -> HeadraceError:
         """The error for what stands here in place of what was wanted.
@@ -129,15 +130,11 @@ class Cursor:
         >>> print(Cursor("DROP it", usage="DROP STREAM TABLE name").expected("STREAM"))
         [syntax_error] Expected STREAM, found DROP. (line 1, column 1) Write: DROP STREAM TABLE name
         """
-        hint = hint or self._usage_hint()
         if self.token.kind is Kind.BROKEN:
-            what = unclosed(self.token)
-            return HeadraceError(
-                "syntax_error", f"A {what} opens here and never closes.", hint=hint, position=self.position
-            )
+            return unclosed_error(self.token, self.position)
         choice = " or ".join(filter(None, [", ".join(wanted[:-1]), wanted[-1]]))
         message = f"Expected {choice}, found {self._shown()}."
-        return HeadraceError("syntax_error", message, hint=hint, position=self.position)
+        return HeadraceError("syntax_error", message, hint=hint or self._usage_hint(), position=self.position)
 
     def _usage_hint(self) -> str:
         return f"Write: {self.usage}" if self.usage else ""

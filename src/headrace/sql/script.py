@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from headrace.errors import HeadraceError
-from headrace.sql.tokens import Kind, Token, position_at, tokenize, unclosed
+from headrace.sql.tokens import Kind, Token, position_at, tokenize, unclosed_error
 
 _BLOCKS = frozenset({"IF", "WHILE", "LOOP", "REPEAT", "FOR"})
 # The END of a block follows one of these; the END of a CASE expression follows an expression.
@@ -20,12 +19,7 @@ def split_statements(script: str) -> list[tuple[str, int]]:
     """
     statements, rest = _split(script)
     if rest and rest[-1].kind is Kind.BROKEN:
-        raise HeadraceError(
-            "syntax_error",
-            f"A {unclosed(rest[-1])} opens here and never closes.",
-            hint="Close it.",
-            position=position_at(script, rest[-1].start),
-        )
+        raise unclosed_error(rest[-1], position_at(script, rest[-1].start))
     spans = [*statements, rest] if rest else statements
     return [(script[span[0].start : span[-1].end], span[0].start) for span in spans]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from headrace.errors import Position
+from headrace.errors import HeadraceError, Position
 
 
 class Kind(Enum):
@@ -139,10 +139,13 @@ def position_at(text: str, offset: int) -> Position:
     return Position(before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1)
 
 
-def unclosed(token: Token) -> str:
-    """Name what a BROKEN token left open.
+def unclosed_error(token: Token, position: Position) -> HeadraceError:
+    """The error for a BROKEN token.
 
-    >>> unclosed(tokenize("SELECT 'abc")[1])
-    'string'
+    >>> print(unclosed_error(tokenize("SELECT 'abc")[1], Position(1, 8)))
+    [syntax_error] A string opens here and never closes. (line 1, column 8) Close it with '.
     """
-    return _OPENERS.get(token.text[0], "comment")
+    opener = token.text[0]
+    what, closer = (_OPENERS[opener], opener) if opener in _OPENERS else ("comment", "*/")
+    message = f"A {what} opens here and never closes."
+    return HeadraceError("syntax_error", message, hint=f"Close it with {closer}.", position=position)

@@ -114,6 +114,12 @@ class History:
         with self._database.read() as connection:
             return [_record(row) for row in connection.execute(query)]
 
+    def running(self) -> list[RefreshRecord]:
+        """The refreshes that have started and not ended, whether or not their process still lives."""
+        query = select(*_columns).where(_history.c.state == RefreshState.RUNNING).order_by(_history.c.id)
+        with self._database.read() as connection:
+            return [_record(row) for row in connection.execute(query)]
+
     def prune_history(self, *, older_than: timedelta) -> int:
         """Forget refreshes and alerts that are older; a table's newest refresh and running ones stay."""
         before = datetime.now(UTC) - older_than

@@ -46,10 +46,11 @@ def _examine_file(path: Path) -> None:
     """Refuse a file that is no catalog before any connection that may write is opened."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if not path.exists():
-            return
         if path.is_dir():
             raise _foreign(str(path), "it is a folder")
+        # The system says why a file cannot be made; SQLite says only that it cannot.
+        if not path.exists():
+            path.touch()
         with path.open("rb") as file:
             header = file.read(len(_HEADER))
     except OSError as error:

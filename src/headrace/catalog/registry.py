@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -96,7 +95,7 @@ class Registry:
     def put_relation(self, relation: Relation) -> None:
         """Add a view or table, or replace the one of its name."""
         with self._database.write(durable=True) as connection:
-            connection.execute(self._upsert(_relations, "name", dataclasses.asdict(relation)))
+            connection.execute(self._upsert(_relations, "name", vars(relation)))
             bump_generation(connection)
 
     def remove_relation(self, name: TableName) -> bool:

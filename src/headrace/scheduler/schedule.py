@@ -142,7 +142,7 @@ def _refuse_too_short(subject: str, minimum_seconds: float, position: Position |
     shortest = Every(minimum_seconds)
     _refuse(
         f"{subject} shorter than the shortest schedule allowed, {shortest}.",
-        hint=f"Write '{shortest}' or longer, or lower the setting minimum_schedule_seconds.",
+        hint=f"Write '{shortest}' or longer, or lower the setting min_schedule_seconds.",
         position=position,
         code="schedule_too_short",
     )

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import BLANK_SCHEMA, create_engine
+from sqlalchemy import BLANK_SCHEMA, MetaData, create_engine
 
 from headrace.catalog import Catalog, sqlite_url
 from headrace.catalog.database import normalize_url
@@ -46,19 +46,17 @@ def test_the_migrations_make_the_schema(catalog: Catalog, catalog_url: str) -> N
     catalog.close()
     engine = create_engine(normalize_url(catalog_url))
     sqlite = engine.dialect.name == "sqlite"
-    engine = engine.execution_options(schema_translate_map={SCHEMA: None} if sqlite else {})
+    schema = None if sqlite else SCHEMA
+    wanted = MetaData()
+    for table in metadata.sorted_tables:
+        table.to_metadata(wanted, schema=schema, referred_schema_fn=lambda *_: schema or BLANK_SCHEMA)
+    options = {
+        "include_schemas": not sqlite,
+        "compare_type": True,
+        "version_table_schema": schema,
+        "include_name": lambda name, kind, _parents: kind != "schema" or name == schema,
+    }
     with engine.connect() as connection:
-        options = {
-            "include_schemas": not sqlite,
-            "compare_type": True,
-            "version_table_schema": None if sqlite else SCHEMA,
-            "include_name": lambda name, kind, _parents: kind != "schema" or name == SCHEMA,
-        }
-        wanted = metadata
-        if sqlite:
-            wanted = type(metadata)()
-            for table in metadata.sorted_tables:
-                table.to_metadata(wanted, schema=None, referred_schema_fn=lambda *_: BLANK_SCHEMA)
         assert compare_metadata(MigrationContext.configure(connection, opts=options), wanted) == []
     engine.dispose()
 

@@ -1,0 +1,56 @@
+"""Refuse writes aimed at a stream table, and say which statement to use instead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headrace.catalog import Catalog, StreamTable
+from headrace.errors import HeadraceError
+from headrace.runtime.relations import local_path
+from headrace.sql.names import TableName
+from headrace.sql.statements import TargetWrite
+
+# Maintenance that moves no row is as welcome on a stream table as on any other.
+_HARMLESS = frozenset({"OPTIMIZE", "VACUUM", "ANALYZE", "REFRESH", "CACHE", "UNCACHE", "MSCK"})
+_INSTEAD = {
+    "DROP": "DROP STREAM TABLE {name}",
+    "ALTER": "ALTER STREAM TABLE {name}",
+    "CREATE": "CREATE OR REPLACE STREAM TABLE {name} AS …",
+    "REPLACE": "CREATE OR REPLACE STREAM TABLE {name} AS …",
+}
+_DEFAULT = "a change of its sources, or ALTER STREAM TABLE {name} AS … for another query"
+
+
+def refuse_writes(
+    catalog: Catalog, writes: tuple[TargetWrite, ...], qualify: Callable[[tuple[str, ...]], TableName]
+) -> None:
+    """Raise for the first target that is a stream table, by its name, its path or its schema."""
+    if not writes:
+        return
+    tables = catalog.all()
+    for write in writes:
+        if write.verb.split()[0] in _HARMLESS:
+            continue
+        for table in tables:
+            if _aims_at(write, table, qualify):
+                raise _read_only(write, table)
+
+
+def _aims_at(write: TargetWrite, table: StreamTable, qualify: Callable[[tuple[str, ...]], TableName]) -> bool:
+    if write.kind == "dynamic":
+        return False
+    if write.kind == "schema":
+        return write.verb.startswith("DROP") and write.name[-1].lower() == table.name.schema
+    if write.path is not None:
+        return local_path(write.path).rstrip("/") == table.location.rstrip("/")
+    return len(write.name) <= 3 and qualify(write.name) == table.name
+
+
+def _read_only(write: TargetWrite, table: StreamTable) -> HeadraceError:
+    instead = _INSTEAD.get(write.verb.split()[0], _DEFAULT).format(name=table.name)
+    return HeadraceError(
+        "stream_table_is_read_only",
+        f"{write.verb} may not touch {table.name}: Headrace keeps it equal to its query.",
+        hint=f"Use {instead}.",
+        position=write.position,
+    )

@@ -1,0 +1,52 @@
+"""A stream table's definition made ready to run: its query analysed against what its names mean now."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, SparkSession
+
+from headrace.catalog import Frontier, StreamTable
+from headrace.errors import HeadraceError
+from headrace.runtime.relations import resolve
+from headrace.sql.analysis import Analysis, analyze
+from headrace.sql.names import TableName, quote
+
+
+class Definitions:
+    """Analyses of defining queries, kept until the definition changes."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._kept: dict[tuple[str, str], Analysis] = {}
+
+    def of(self, table: StreamTable, *, fresh: bool = False) -> Analysis:
+        """Analyse a stream table's query; `fresh` looks at the sources' schemas again."""
+        key = (table.query, table.current_schema)
+        if fresh or key not in self._kept:
+            self._kept[key] = self.analyze(*key)
+        return self._kept[key]
+
+    def analyze(self, query: str, current_schema: str) -> Analysis:
+        return analyze(query, current_schema=current_schema, resolve=lambda name: resolve(self._spark, name))
+
+
+def pinned_rows(spark: SparkSession, table: StreamTable, analysis: Analysis, frontier: Frontier) -> DataFrame:
+    """Give the rows of the defining query over its sources at a frontier, with the columns it was created with."""
+
+    def version(name: TableName) -> str:
+        return f"VERSION AS OF {frontier[str(name)].version}"
+
+    rows = spark.sql(analysis.pinned(version))
+    _check_columns(table, rows)
+    return rows.select(*(quote(name) for name, _ in table.columns))
+
+
+def _check_columns(table: StreamTable, rows: DataFrame) -> None:
+    now = {field.name.lower(): field.dataType.simpleString() for field in rows.schema.fields}
+    for name, type_ in table.columns:
+        if now.get(name.lower()) != type_:
+            found = f"has type {now[name.lower()]}" if name.lower() in now else "is gone"
+            raise HeadraceError(
+                "schema_changed",
+                f"Column {name} of {table.name} was {type_} and now {found}: a source has changed.",
+                hint=f"Define it anew with ALTER STREAM TABLE {table.name} AS …, or undo the change.",
+            )

@@ -1,0 +1,86 @@
+"""One refresh under way: the table, the versions it will reflect, and what was decided."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from headrace.catalog import Action, Frontier, Lease, Status, StreamTable
+from headrace.catalog.records import StreamTableChanges
+from headrace.refresh.result import RefreshResult
+from headrace.sql.analysis import Analysis
+from headrace.storage.marker import Marker
+from headrace.storage.table import Storage
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a refresh will do and why."""
+
+    action: Action
+    reason: str
+
+
+@dataclass
+class Attempt:
+    """A refresh from its first moment; `refresh` is its row in the history once it has one."""
+
+    table: StreamTable
+    lease: Lease
+    moment: datetime
+    clock: float
+    refresh: int | None = None
+    started: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """Everything one refresh reads is pinned here before it starts."""
+
+    attempt: Attempt
+    analysis: Analysis
+    frontier: Frontier
+    storage: Storage
+
+    @property
+    def table(self) -> StreamTable:
+        return self.attempt.table
+
+    def marker(self, refresh: int, decision: Decision) -> Marker:
+        """Make the note that the commit carries."""
+        return Marker(
+            stream_table=self.table.id,
+            refresh=refresh,
+            action=str(decision.action),
+            reason=decision.reason,
+            frontier=self.frontier,
+            data_timestamp=self.attempt.moment,
+            started_at=self.attempt.started,
+        )
+
+    def progress(self) -> StreamTableChanges:
+        """Say what a refresh that went well changes in the catalog; a suspended table stays suspended."""
+        suspended = self.table.status is Status.SUSPENDED
+        return {
+            "status": Status.SUSPENDED if suspended else Status.ACTIVE,
+            "frontier": self.frontier,
+            "data_timestamp": self.attempt.moment,
+        }
+
+    def result(
+        self, decision: Decision, *, inserted: int = 0, deleted: int = 0, jobs: int = 0
+    ) -> RefreshResult:
+        """Tell what was done, up to this moment."""
+        return RefreshResult(
+            stream_table=str(self.table.name),
+            action=decision.action,
+            reason=decision.reason,
+            rows_inserted=inserted,
+            rows_deleted=deleted,
+            delta_row_count=inserted + deleted,
+            data_timestamp=self.attempt.moment,
+            frontier=self.frontier,
+            duration_ms=(time.perf_counter() - self.attempt.clock) * 1000,
+            spark_jobs=jobs,
+        )

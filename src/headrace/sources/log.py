@@ -1,0 +1,178 @@
+"""Delta's transaction log, read directly: what each commit of a table did, without a Spark job."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow.fs as pafs
+
+
+_COMMITS_KEPT = 256
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One version of a Delta table."""
+
+    version: int
+    timestamp: datetime
+    info: Mapping[str, Any]
+    adds: tuple[Mapping[str, Any], ...] = ()
+    removes: tuple[Mapping[str, Any], ...] = ()
+    change_files: tuple[Mapping[str, Any], ...] = ()
+    metadata: Mapping[str, Any] | None = None
+    protocol: Mapping[str, Any] | None = None
+
+    @property
+    def changes_data(self) -> bool:
+        """Tell a change from a commit that only moves rows (OPTIMIZE) or notes something (VACUUM)."""
+        actions = (*self.adds, *self.removes)
+        return any(action.get("dataChange", True) for action in actions)
+
+    @property
+    def operation(self) -> str:
+        return str(self.info.get("operation", ""))
+
+    @property
+    def user_metadata(self) -> str:
+        return str(self.info.get("userMetadata") or "")
+
+    def metric(self, name: str) -> int:
+        return int((self.info.get("operationMetrics") or {}).get(name) or 0)
+
+
+@dataclass(frozen=True)
+class DeltaLog:
+    """The log folder of one table, on a local disk or any store that Arrow reaches."""
+
+    location: str
+    _commits: dict[int, tuple[object, Commit]] = field(default_factory=dict, compare=False, repr=False)
+
+    def exists(self) -> bool:
+        return bool(self._names())
+
+    def newest_version(self) -> int | None:
+        """Find the newest version by the names in the log folder."""
+        versions = [version for name in self._names() if (version := _version_of(name)) is not None]
+        return max(versions, default=None)
+
+    def earliest_version(self) -> int | None:
+        """Find the oldest version whose commit file is still there."""
+        versions = [version for name in self._names() if (version := _version_of(name)) is not None]
+        return min(versions, default=None)
+
+    def version_at(self, moment: datetime) -> int | None:
+        """Find the last version committed at or before a moment."""
+        version = self.newest_version()
+        while version is not None and version >= 0:
+            commit = self.commit(version)
+            if commit is None or commit.timestamp <= moment:
+                return version
+            version -= 1
+        return None
+
+    def commit(self, version: int) -> Commit | None:
+        """Read one version's commit, or None where the log no longer holds it."""
+        stamp = self.stamp(version)
+        if stamp is None:
+            return None
+        kept = self._commits.get(version)
+        if kept is None or kept[0] != stamp:
+            if len(self._commits) >= _COMMITS_KEPT:
+                self._commits.clear()
+            modified = datetime.fromtimestamp(stamp[0] / 1e9, UTC)
+            kept = stamp, parse_commit(version, self._read(_commit_name(version)), modified)
+            self._commits[version] = kept
+        return kept[1]
+
+    def stamp(self, version: int) -> tuple[int, int] | None:
+        """Tell a commit file from another of the same name: a table may be dropped and made anew here."""
+        name = _commit_name(version)
+        if _is_local(self.location):
+            try:
+                found = os.stat(f"{self.location}/_delta_log/{name}")
+            except FileNotFoundError:
+                return None
+            return found.st_mtime_ns, found.st_size
+        store, root = _store(self.location)
+        info = store.get_file_info(f"{root}/_delta_log/{name}")
+        return (info.mtime_ns or 0, info.size or 0) if info.type == pafs.FileType.File else None
+
+    def commits(self, after: int, upto: int) -> Iterator[Commit | None]:
+        """Yield the commits of versions after+1 … upto; None stands for one that is gone."""
+        for version in range(after + 1, upto + 1):
+            yield self.commit(version)
+
+    def _names(self) -> list[str]:
+        if _is_local(self.location):
+            try:
+                return os.listdir(Path(self.location) / "_delta_log")
+            except FileNotFoundError:
+                return []
+        store, root = _store(self.location)
+        selector = pafs.FileSelector(f"{root}/_delta_log", allow_not_found=True)
+        return [info.base_name for info in store.get_file_info(selector)]
+
+    def _read(self, name: str) -> str:
+        if _is_local(self.location):
+            return (Path(self.location) / "_delta_log" / name).read_text()
+        store, root = _store(self.location)
+        with store.open_input_stream(f"{root}/_delta_log/{name}") as stream:
+            return str(stream.read().decode())
+
+
+def parse_commit(version: int, text: str, modified: datetime) -> Commit:
+    """Read the actions of one commit file.
+
+    >>> commit = parse_commit(3, '{"add": {"path": "a", "dataChange": false}}', datetime(2026, 1, 1, tzinfo=UTC))
+    >>> commit.version, commit.changes_data
+    (3, False)
+    """
+    actions: dict[str, list[Mapping[str, Any]]] = {}
+    for line in text.splitlines():
+        if line.strip():
+            for kind, action in json.loads(line).items():
+                actions.setdefault(kind, []).append(action)
+    info = (actions.get("commitInfo") or [{}])[0]
+    in_commit = info.get("inCommitTimestamp")
+    return Commit(
+        version=version,
+        timestamp=datetime.fromtimestamp(in_commit / 1000, UTC) if in_commit else modified,
+        info=info,
+        adds=tuple(actions.get("add", ())),
+        removes=tuple(actions.get("remove", ())),
+        change_files=tuple(actions.get("cdc", ())),
+        metadata=(actions.get("metaData") or [None])[0],
+        protocol=(actions.get("protocol") or [None])[0],
+    )
+
+
+def _commit_name(version: int) -> str:
+    return f"{version:020d}.json"
+
+
+def _version_of(name: str) -> int | None:
+    """Read a version from a commit's file name; checkpoints and checksums are not versions of their own.
+
+    >>> _version_of("00000000000000000012.json"), _version_of("00000000000000000010.checkpoint.parquet")
+    (12, None)
+    """
+    stem, _, ending = name.partition(".")
+    return int(stem) if ending == "json" and stem.isdigit() else None
+
+
+def _is_local(location: str) -> bool:
+    return "://" not in location
+
+
+@lru_cache(maxsize=64)
+def _store(location: str) -> tuple[pafs.FileSystem, str]:
+    store, root = pafs.FileSystem.from_uri(location)
+    return store, root

@@ -1,0 +1,55 @@
+"""The sources of a connection: one handle per table, found anew when a name moves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from pyspark.sql import SparkSession
+
+from headrace.catalog import Frontier
+from headrace.errors import HeadraceError
+from headrace.runtime.relations import describe
+from headrace.sources.delta import DeltaSource, source_missing
+from headrace.sql.names import TableName
+
+
+class Sources:
+    """Finds sources by name and pins them to a moment."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._handles: dict[TableName, DeltaSource] = {}
+
+    def find(self, name: TableName) -> DeltaSource:
+        """Give the source behind a name, or say that it is gone or not Delta."""
+        described = describe(self._spark, name)
+        if described is None:
+            self._handles.pop(name, None)
+            raise source_missing(name)
+        if described.provider != "delta":
+            raise unsupported_source(name, described.provider)
+        handle = self._handles.get(name)
+        if handle is None or handle.location != described.location:
+            handle = self._handles[name] = DeltaSource(name, described.location)
+        return handle
+
+    def pin(self, names: Iterable[TableName], moment: datetime) -> Frontier:
+        """Give every source's last version committed at or before a moment."""
+        return {str(name): self.find(name).version_at(moment) for name in names}
+
+    def changed(self, old: Frontier, new: Frontier, names: Iterable[TableName]) -> list[TableName]:
+        """List the sources whose rows may differ between two frontiers."""
+        return [
+            name
+            for name in names
+            if str(name) not in old or self.find(name).changed(old[str(name)], new[str(name)])
+        ]
+
+
+def unsupported_source(name: TableName, provider: str) -> HeadraceError:
+    return HeadraceError(
+        "unsupported_source",
+        f"{name} is a {provider or 'non-Delta'} table: its changes cannot be followed.",
+        hint="Convert it with CONVERT TO DELTA, or copy it into a Delta table and read that.",
+    )

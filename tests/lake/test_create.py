@@ -1,0 +1,186 @@
+"""Creating stream tables: what is stored, and what is refused before anything is written."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace import Headrace, HeadraceError
+from tests.conftest import rows
+
+TOTALS = "SELECT customer, SUM(amount) AS total, COUNT(*) AS orders FROM orders GROUP BY customer"
+
+
+def test_created_table_holds_the_query_s_rows_and_only_its_columns(shop: Headrace) -> None:
+    shop.sql(f"CREATE STREAM TABLE totals SCHEDULE '5 minutes' AS {TOTALS}")
+
+    assert rows(shop, "SELECT * FROM totals") == rows(shop, TOTALS)
+    assert shop.sql("SELECT * FROM totals").columns == ["customer", "total", "orders"]
+    assert shop.verify("totals").ok
+
+
+def test_definition_dependencies_and_columns_used_are_stored(shop: Headrace) -> None:
+    shop.sql(f"CREATE STREAM TABLE totals SCHEDULE '90s' COMMENT 'per customer' AS {TOTALS}")
+
+    table = shop.sql("SELECT * FROM headrace.stream_tables").collect()[0]
+    assert (table["name"], table.status, table.schedule) == ("default.totals", "ACTIVE", "1 minute 30 seconds")
+    assert table.query == TOTALS
+    assert table.mode_reason
+    edge = shop.sql("SELECT * FROM headrace.dependencies").collect()[0]
+    assert (edge.stream_table, edge.source, edge.source_type) == ("default.totals", "default.orders", "TABLE")
+    assert edge.columns_used == ["customer", "amount"]
+    load = shop.sql("SELECT * FROM headrace.refresh_history").collect()[0]
+    assert (load.state, load.action, load.rows_inserted) == ("COMPLETED", "FULL", 3)
+
+
+def test_star_is_expanded_and_recorded_with_a_notice(
+    shop: Headrace, caplog: pytest.LogCaptureFixture
+) -> None:
+    shop.sql("CREATE STREAM TABLE copy AS SELECT * FROM customers")
+    assert "id, name, region" in caplog.text
+
+    shop.sql("ALTER TABLE customers ADD COLUMN age INT")
+    shop.sql("INSERT INTO customers VALUES (4, 'Cy', 'west', 44)")
+    assert shop.refresh_stream_table("copy").action == "FULL"
+    assert shop.sql("SELECT * FROM copy").columns == ["id", "name", "region"]
+    assert shop.sql("SELECT * FROM copy WHERE id = 4").count() == 1
+    assert shop.verify("copy").ok
+
+
+def test_created_without_loading(shop: Headrace) -> None:
+    shop.sql(f"CREATE STREAM TABLE totals WITH (initialize = false) AS {TOTALS}")
+    assert shop.sql("SELECT * FROM totals").count() == 0
+    assert shop.catalog.find(shop.qualify("totals")).status == "INITIALIZING"
+
+    assert shop.refresh_stream_table("totals").reason == "first load"
+    assert shop.verify("totals").ok
+    assert shop.sql("SELECT * FROM totals").count() == 3
+
+
+def test_views_are_expanded_and_recorded(shop: Headrace) -> None:
+    shop.sql("CREATE VIEW big (order_id, buyer) AS SELECT id, customer FROM orders WHERE amount > 5")
+    shop.sql("CREATE STREAM TABLE buyers AS SELECT buyer, COUNT(*) AS n FROM big GROUP BY buyer")
+
+    kinds = {(row.source, row.source_type) for row in shop.dependencies().collect()}
+    assert kinds == {("default.orders", "TABLE"), ("default.big", "VIEW")}
+    shop.sql("INSERT INTO orders VALUES (9, 9, 99)")
+    assert shop.refresh_stream_table("buyers").action == "FULL"
+    assert shop.verify("buyers").ok
+    assert (9, 1) in rows(shop, "SELECT * FROM buyers")
+
+
+def test_names_are_qualified_at_creation(shop: Headrace) -> None:
+    shop.sql("CREATE SCHEMA marts")
+    shop.sql("CREATE TABLE marts.customers USING delta AS SELECT 1 AS id")
+    shop.sql("CREATE STREAM TABLE `Marts`.`Ids` AS SELECT id FROM customers")
+    shop.sql("USE marts")
+
+    assert shop.refresh_stream_table("ids").action == "NO_DATA"
+    assert shop.verify("ids").ok
+    assert rows(shop, "SELECT * FROM ids") == [(1,), (2,), (3,)]
+    shop.sql("DROP STREAM TABLE IDS")
+    assert shop.stream_tables().count() == 0
+
+
+def test_if_not_exists_changes_nothing(shop: Headrace) -> None:
+    shop.sql(f"CREATE STREAM TABLE totals AS {TOTALS}")
+    shop.sql("CREATE STREAM TABLE IF NOT EXISTS totals AS SELECT 1 AS x")
+    assert shop.sql("SELECT * FROM totals").columns == ["customer", "total", "orders"]
+
+
+def test_or_replace_changes_only_what_differs(shop: Headrace) -> None:
+    shop.sql(f"CREATE STREAM TABLE totals SCHEDULE '1 minute' AS {TOTALS}")
+    loads = len(shop.catalog.history())
+
+    said = shop.sql(f"CREATE OR REPLACE STREAM TABLE totals SCHEDULE '1 minute' AS {TOTALS}").collect()[0][0]
+    assert "nothing was changed" in said
+    shop.sql(f"CREATE OR REPLACE STREAM TABLE totals SCHEDULE '2 minutes' AS {TOTALS}")
+    assert shop.catalog.find(shop.qualify("totals")).schedule == "2 minutes"
+    assert len(shop.catalog.history()) == loads, "a change of settings must not load again"
+
+    shop.sql("CREATE OR REPLACE STREAM TABLE totals SCHEDULE '2 minutes' AS SELECT region FROM customers")
+    assert rows(shop, "SELECT * FROM totals") == rows(shop, "SELECT region FROM customers")
+    assert shop.verify("totals").ok
+
+
+REFUSED = [
+    ("CREATE STREAM TABLE s AS SELEC 1", "syntax_error"),
+    ("CREATE STREAM TABLE s AS SELECT id FROM nowhere", "unknown_table"),
+    ("CREATE STREAM TABLE s AS SELECT nothing FROM orders", "unknown_column"),
+    ("CREATE STREAM TABLE s AS SELECT id FROM orders, customers", "ambiguous_column"),
+    ("CREATE STREAM TABLE s AS SELECT nofunction(id) AS x FROM orders", "unknown_function"),
+    ("CREATE STREAM TABLE s AS SELECT id, COUNT(*) FROM orders GROUP BY id", "unnamed_column"),
+    ("CREATE STREAM TABLE s AS SELECT id, customer AS ID FROM orders", "duplicate_column"),
+    ("CREATE STREAM TABLE s AS SELECT NULL AS x, id FROM orders", "unsupported_type"),
+    ("CREATE STREAM TABLE s AS SELECT id FROM s", "unknown_table"),
+    ("CREATE STREAM TABLE s SCHEDULE '1 second' AS SELECT id FROM orders", "schedule_too_short"),
+    ("CREATE STREAM TABLE s SCHEDULE 'sometimes' AS SELECT id FROM orders", "invalid_schedule"),
+    ("CREATE STREAM TABLE s CLUSTER BY (nope) AS SELECT id FROM orders", "unknown_column"),
+    ("CREATE STREAM TABLE nowhere.s AS SELECT id FROM orders", "unknown_schema"),
+    ("CREATE STREAM TABLE orders AS SELECT id FROM orders", "name_taken"),
+    ("CREATE STREAM TABLE `a b` AS SELECT id FROM orders", "invalid_name"),
+    ("CREATE STREAM TABLE `naïve` AS SELECT id FROM orders", "invalid_name"),
+    ("CREATE STREAM TABLE `x; DROP TABLE orders` AS SELECT id FROM orders", "invalid_name"),
+    ("CREATE STREAM TABLE `a.b` AS SELECT id FROM orders", "invalid_name"),
+    ("CREATE STREAM TABLE s REFRESH MODE DIFFERENTIAL AS SELECT id, rand() AS r FROM orders", None),
+    ("CREATE STREAM TABLE s AS SELECT 1/0 AS x FROM orders", "refresh_failed"),
+]
+
+
+@pytest.mark.parametrize(("statement", "code"), REFUSED, ids=[code or "refusal" for _, code in REFUSED])
+def test_refused_with_a_code_and_a_hint_and_nothing_written(
+    shop: Headrace, statement: str, code: str | None
+) -> None:
+    before = rows(shop, "SHOW TABLES")
+    with pytest.raises(HeadraceError) as refusal:
+        shop.sql(statement)
+
+    assert code is None or refusal.value.code == code, str(refusal.value)
+    assert refusal.value.hint
+    assert shop.stream_tables().count() == 0
+    assert rows(shop, "SHOW TABLES") == before
+    assert shop.sql("SELECT * FROM orders").count() == 5
+
+
+def test_errors_name_their_place_in_the_whole_statement(shop: Headrace) -> None:
+    with pytest.raises(HeadraceError) as refusal:
+        shop.sql("CREATE STREAM TABLE s\n  AS SELECT id,\n         missing FROM orders")
+    assert str(refusal.value.position) == "line 3, column 10"
+    with pytest.raises(HeadraceError) as refusal:
+        shop.sql("CREATE STREAM TABLE s AS SELECT id FROM ordrs")
+    assert str(refusal.value.position) == "line 1, column 41"
+
+
+def test_cycles_are_refused_with_the_path(shop: Headrace) -> None:
+    shop.sql("CREATE STREAM TABLE one AS SELECT id FROM orders")
+    shop.sql("CREATE STREAM TABLE two AS SELECT id FROM one")
+    with pytest.raises(HeadraceError, match=r"default\.two.*default\.one") as refusal:
+        shop.sql("ALTER STREAM TABLE one AS SELECT id FROM two")
+    assert refusal.value.code == "cycle"
+    with pytest.raises(HeadraceError) as refusal:
+        shop.sql("ALTER STREAM TABLE one AS SELECT id FROM one")
+    assert refusal.value.code == "cycle"
+
+
+def test_sources_must_be_delta(shop: Headrace) -> None:
+    shop.sql("CREATE TABLE plain (id INT) USING parquet")
+    with pytest.raises(HeadraceError, match="parquet") as refusal:
+        shop.sql("CREATE STREAM TABLE s AS SELECT id FROM plain")
+    assert refusal.value.code == "unsupported_source"
+
+
+def test_columns_with_odd_names(shop: Headrace) -> None:
+    shop.sql("CREATE STREAM TABLE odd AS SELECT id AS `the id, (n)`, amount AS `naïve` FROM orders")
+    assert shop.sql("SELECT * FROM odd").columns == ["the id, (n)", "naïve"]
+    shop.sql("INSERT INTO orders VALUES (70, 1, 3)")
+    assert shop.refresh_stream_table("odd").action == "FULL"
+    assert shop.verify("odd").ok
+
+
+def test_python_call_matches_the_statement(shop: Headrace) -> None:
+    shop.create_stream_table("totals", TOTALS, schedule="5 minutes", comment="c", cluster_by=["customer"])
+    table = shop.catalog.find(shop.qualify("totals"))
+    assert (table.schedule, table.comment, table.cluster_by) == ("5 minutes", "c", ("customer",))
+    assert shop.verify("totals").ok
+    with pytest.raises(HeadraceError) as refusal:
+        shop.create_stream_table("totals", TOTALS)
+    assert refusal.value.code == "name_taken"

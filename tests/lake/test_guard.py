@@ -1,0 +1,105 @@
+"""Nobody but Headrace writes to a stream table."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from headrace import Headrace, HeadraceError
+from tests.conftest import refreshed, rows
+
+TOTALS = "SELECT customer, SUM(amount) AS total FROM orders GROUP BY customer"
+
+
+@pytest.fixture
+def totals(shop: Headrace) -> Headrace:
+    shop.sql(f"CREATE STREAM TABLE totals AS {TOTALS}")
+    return shop
+
+
+WRITES = [
+    "INSERT INTO totals VALUES (1, 2)",
+    "INSERT OVERWRITE TABLE default.totals SELECT 1, 2",
+    "WITH x AS (SELECT 1 AS a, 2 AS b) INSERT INTO totals SELECT * FROM x",
+    "/* quietly */ UPDATE `Totals` SET total = 0",
+    "DELETE FROM spark_catalog.default.totals",
+    "MERGE INTO totals t USING orders o ON t.customer = o.customer WHEN MATCHED THEN DELETE",
+    "TRUNCATE TABLE totals",
+    "ALTER TABLE totals ADD COLUMN x INT",
+    "DROP TABLE totals",
+    "DROP TABLE IF EXISTS totals",
+    "CREATE OR REPLACE TABLE totals (x INT) USING delta",
+]
+
+
+@pytest.mark.parametrize("statement", WRITES)
+def test_writes_are_refused_with_the_statement_to_use(totals: Headrace, statement: str) -> None:
+    before = rows(totals, "SELECT * FROM totals")
+    with pytest.raises(HeadraceError, match=r"default\.totals") as refusal:
+        totals.sql(statement)
+    assert refusal.value.code == "stream_table_is_read_only"
+    assert "STREAM TABLE" in refusal.value.hint
+    assert rows(totals, "SELECT * FROM totals") == before
+
+
+def test_writes_by_path_and_to_the_whole_schema_are_refused(totals: Headrace) -> None:
+    location = totals.catalog.find(totals.qualify("totals")).location
+    for statement in (f"DELETE FROM delta.`{location}`", "DROP SCHEMA default CASCADE"):
+        with pytest.raises(HeadraceError) as refusal:
+            totals.sql(statement)
+        assert refusal.value.code == "stream_table_is_read_only"
+
+
+def test_reading_and_maintaining_are_allowed(totals: Headrace) -> None:
+    totals.sql("CREATE TABLE copy USING delta AS SELECT * FROM totals")
+    totals.sql("OPTIMIZE totals")
+    assert refreshed(totals, "totals").action == "NO_DATA"
+
+
+def test_a_foreign_commit_reinitializes_with_an_alert(totals: Headrace) -> None:
+    totals.spark.sql("INSERT INTO totals VALUES (99, 99)")
+    assert not totals.verify("totals").extra, "the version we wrote is still right"
+    result = refreshed(totals, "totals")
+
+    assert result.action == "REINITIALIZE"
+    assert "somebody else" in result.reason
+    assert rows(totals, "SELECT * FROM totals") == rows(totals, TOTALS)
+    assert "reinitialize_needed" in {row.kind for row in totals.alerts().collect()}
+    assert refreshed(totals, "totals").action == "NO_DATA"
+
+
+@pytest.mark.parametrize("way", ["drop", "files"])
+def test_storage_gone_ends_in_error_with_a_way_out(totals: Headrace, way: str) -> None:
+    if way == "drop":
+        totals.spark.sql("DROP TABLE totals")
+    else:
+        shutil.rmtree(totals.catalog.find(totals.qualify("totals")).location)
+    with pytest.raises(HeadraceError, match="is gone") as failure:
+        totals.refresh_stream_table("totals")
+    assert failure.value.code == "storage_missing"
+    assert totals.catalog.find(totals.qualify("totals")).status == "ERROR"
+
+    result = refreshed(totals, "totals", full=True)
+    assert result.action == "FULL"
+    assert totals.catalog.find(totals.qualify("totals")).status == "ACTIVE"
+    assert rows(totals, "SELECT * FROM totals") == rows(totals, TOTALS)
+
+
+def test_a_table_whose_storage_is_gone_can_be_dropped(totals: Headrace) -> None:
+    totals.spark.sql("DROP TABLE totals")
+    totals.sql("DROP STREAM TABLE totals")
+    assert totals.stream_tables().count() == 0
+
+
+def test_a_source_that_is_gone_ends_in_error_and_comes_back(totals: Headrace) -> None:
+    totals.sql("ALTER TABLE orders RENAME TO hidden")
+    with pytest.raises(HeadraceError, match=r"default\.orders") as failure:
+        totals.refresh_stream_table("totals")
+    assert failure.value.code == "source_missing"
+    assert totals.catalog.find(totals.qualify("totals")).status == "ERROR"
+
+    totals.sql("ALTER TABLE hidden RENAME TO orders")
+    totals.sql("INSERT INTO orders VALUES (5, 3, 30)")
+    assert refreshed(totals, "totals").action == "FULL"
+    assert totals.catalog.find(totals.qualify("totals")).status == "ACTIVE"

@@ -1,0 +1,158 @@
+"""FULL and NO_DATA refreshes: pinned, recorded, and safe when they fail."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from headrace import Headrace, HeadraceError
+from headrace.storage.marker import read_marker
+from headrace.storage.table import Storage
+from tests.conftest import refreshed, rows
+
+TOTALS = "SELECT customer, SUM(amount) AS total FROM orders GROUP BY customer"
+
+
+@pytest.fixture
+def totals(shop: Headrace) -> Headrace:
+    shop.sql(f"CREATE STREAM TABLE totals AS {TOTALS}")
+    return shop
+
+
+def storage_of(hr: Headrace, name: str) -> Storage:
+    table = hr.catalog.find(hr.qualify(name))
+    return Storage(table.location, table.id)
+
+
+def test_a_change_is_reflected_and_recorded(totals: Headrace) -> None:
+    totals.sql("INSERT INTO orders VALUES (5, 3, 30)")
+    totals.sql("DELETE FROM orders WHERE id = 1")
+    result = refreshed(totals, "totals")
+
+    assert (result.action, result.rows_inserted) == ("FULL", 4)
+    assert rows(totals, "SELECT * FROM totals") == rows(totals, TOTALS)
+    record = totals.catalog.history()[0]
+    assert record.frontier == result.frontier
+    assert (record.state, record.rows_inserted, record.rows_deleted) == ("COMPLETED", 4, 3)
+    assert result.spark_jobs > 0
+
+
+def test_frontier_and_data_timestamp_are_in_the_commit(totals: Headrace) -> None:
+    totals.sql("INSERT INTO orders VALUES (5, 3, 30)")
+    before = datetime.now(UTC)
+    result = refreshed(totals, "totals")
+
+    log = storage_of(totals, "totals").log
+    commit = log.commit(log.newest_version() or 0)
+    assert commit is not None
+    marker = read_marker(commit)
+    assert marker is not None
+    assert marker.frontier == result.frontier
+    assert before <= marker.data_timestamp <= datetime.now(UTC)
+    assert json.loads(commit.user_metadata)["headrace"]["frontier"]["default.orders"]["version"] == 2
+
+
+def test_no_data_writes_nothing_starts_no_job_and_is_fast(totals: Headrace) -> None:
+    version = storage_of(totals, "totals").log.newest_version()
+    refreshed(totals, "totals")
+    tracker = totals.spark.sparkContext.statusTracker()
+    jobs_before = len(tracker.getJobIdsForGroup(None))
+    times = []
+    for _ in range(15):
+        start = time.perf_counter()
+        result = totals.refresh_stream_table("totals")
+        times.append(time.perf_counter() - start)
+        assert (result.action, result.reason) == ("NO_DATA", "no source changed")
+
+    assert len(tracker.getJobIdsForGroup(None)) == jobs_before
+    assert storage_of(totals, "totals").log.newest_version() == version
+    assert totals.verify("totals").ok
+    assert statistics.median(times) < 0.010, f"{statistics.median(times) * 1000:.1f} ms"
+
+
+def test_commits_that_only_move_rows_are_no_change(totals: Headrace) -> None:
+    totals.sql("OPTIMIZE orders")
+    totals.sql("VACUUM orders")
+    result = refreshed(totals, "totals")
+    assert result.action == "NO_DATA"
+    assert result.frontier["default.orders"].version > 1
+
+
+def test_asked_for_full_runs_without_a_change(totals: Headrace) -> None:
+    result = refreshed(totals, "totals", full=True)
+    assert (result.action, result.reason) == ("FULL", "asked for")
+
+
+def test_versions_after_the_data_timestamp_are_not_read(totals: Headrace) -> None:
+    moment = datetime.now(UTC)
+    time.sleep(0.02)
+    totals.sql("INSERT INTO orders VALUES (5, 3, 30)")
+    result = totals._refresher.refresh(totals.qualify("totals"), moment=moment)
+    assert result.action == "NO_DATA"
+    assert totals.verify("totals").ok
+
+    later = totals._refresher.refresh(totals.qualify("totals"), moment=moment + timedelta(minutes=1))
+    assert later.action == "FULL"
+    assert totals.verify("totals").ok
+    assert (3,) in rows(totals, "SELECT customer FROM totals")
+
+
+def test_a_failing_refresh_leaves_the_old_contents(shop: Headrace) -> None:
+    shop.sql("CREATE STREAM TABLE inverse AS SELECT id, 1 / amount AS x FROM orders WHERE amount IS NOT NULL")
+    before = rows(shop, "SELECT * FROM inverse")
+    shop.sql("INSERT INTO orders VALUES (6, 1, 0)")
+
+    with pytest.raises(HeadraceError, match=r"default\.inverse") as failure:
+        shop.refresh_stream_table("inverse")
+    assert failure.value.code == "refresh_failed"
+    assert rows(shop, "SELECT * FROM inverse") == before
+    record = shop.catalog.history()[0]
+    assert (record.state, record.error_code) == ("FAILED", "refresh_failed")
+    assert shop.catalog.find(shop.qualify("inverse")).consecutive_errors == 1
+
+    shop.sql("DELETE FROM orders WHERE id = 6")
+    shop.sql("INSERT INTO orders VALUES (7, 1, 2)")
+    assert refreshed(shop, "inverse").action == "FULL"
+    assert shop.catalog.find(shop.qualify("inverse")).consecutive_errors == 0
+
+
+def test_too_many_failures_suspend_with_an_alert(shop: Headrace) -> None:
+    shop.sql("CREATE STREAM TABLE inverse AS SELECT id, 1 / amount AS x FROM orders WHERE amount IS NOT NULL")
+    shop.sql("INSERT INTO orders VALUES (6, 1, 0)")
+    for _ in range(3):
+        with pytest.raises(HeadraceError):
+            shop.refresh_stream_table("inverse")
+    assert shop.catalog.find(shop.qualify("inverse")).status == "SUSPENDED"
+    assert "auto_suspended" in {row.kind for row in shop.sql("SELECT kind FROM headrace.alerts").collect()}
+
+
+def test_current_date_is_evaluated_at_each_refresh(shop: Headrace) -> None:
+    shop.sql("CREATE STREAM TABLE today AS SELECT id, current_date() AS day FROM orders")
+    assert "current_date" in shop.catalog.find(shop.qualify("today")).mode_reason
+    result = shop.refresh_stream_table("today")
+    assert result.action == "FULL"
+    assert "time" in result.reason
+
+
+def test_a_busy_table_is_skipped(totals: Headrace) -> None:
+    totals.sql("INSERT INTO orders VALUES (5, 3, 30)")
+    name = totals.qualify("totals")
+    with totals.catalog.lease(name, owner="somebody/else", ttl=timedelta(seconds=30)):
+        result = totals.refresh_stream_table("totals")
+    assert (result.action, totals.catalog.history()[0].state) == ("SKIPPED", "SKIPPED")
+    assert refreshed(totals, "totals").action == "FULL"
+
+
+def test_a_chain_of_stream_tables(totals: Headrace) -> None:
+    totals.sql("CREATE STREAM TABLE rich AS SELECT customer FROM totals WHERE total > 10")
+    totals.sql("INSERT INTO orders VALUES (5, 3, 30)")
+    refreshed(totals, "totals")
+    result = refreshed(totals, "rich")
+    assert result.action == "FULL"
+    assert (3,) in rows(totals, "SELECT * FROM rich")
+    kinds = {row.source: row.source_type for row in totals.dependencies().collect()}
+    assert kinds["default.totals"] == "STREAM_TABLE"

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -189,6 +192,33 @@ def test_generation_grows_with_definitions_only(catalog: Catalog, catalog_url: s
     with Catalog.open(catalog_url) as other:
         other.remove(TOP)
     assert grew()
+
+
+def test_no_table_is_left_reading_a_dropped_one(catalog: Catalog) -> None:
+    """A creation over a table and its drop, at once: one of the two must give way."""
+    for _ in range(10):
+        catalog.add(new_table(), [])
+        start = threading.Barrier(2)
+
+        def attempt(work: Callable[[], object], start: threading.Barrier = start) -> str:
+            start.wait()
+            try:
+                work()
+            except HeadraceError as error:
+                return error.code
+            return "done"
+
+        with ThreadPoolExecutor(2) as pool:
+            added = pool.submit(
+                attempt, lambda: catalog.add(new_table(TOP), [reads(TOP, TOTALS, "STREAM_TABLE")])
+            )
+            removed = pool.submit(attempt, lambda: catalog.remove(TOTALS))
+        assert (added.result(), removed.result()) in [
+            ("done", "has_dependents"),
+            ("unknown_stream_table", "done"),
+        ]
+        for table in catalog.all():
+            catalog.remove(table.name)
 
 
 def test_of_two_processes_that_add_one_name_one_wins(catalog_url: str) -> None:

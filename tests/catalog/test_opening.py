@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sqlite3
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -148,6 +151,31 @@ def test_a_catalog_without_its_revision_is_refused(tmp_path: Path) -> None:
         connection.execute("DROP TABLE alembic_version")
         connection.commit()
     assert refusal(url).code == "catalog_corrupt"
+
+
+@pytest.mark.parametrize("journal", ["DELETE", "WAL"])
+def test_a_catalog_whose_writer_was_killed_is_recovered(tmp_path: Path, journal: str) -> None:
+    path = tmp_path / "catalog.db"
+    url = make_catalog(path)
+    done = subprocess.run([sys.executable, "-c", _DIE_WRITING, str(path), journal], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert len(contents(tmp_path)) > 1
+    with Catalog.open(url) as catalog:
+        assert catalog.settings() == {}
+        assert catalog.find(TOTALS).name == TOTALS
+
+
+# A small cache makes SQLite write to the file before the commit that never comes.
+_DIE_WRITING = """
+import os, signal, sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute(f"PRAGMA journal_mode = {sys.argv[2]}")
+connection.execute("PRAGMA cache_size = 1")
+connection.execute("BEGIN IMMEDIATE")
+for number in range(300):
+    connection.execute("INSERT INTO settings VALUES (?, ?)", (str(number), "x" * 5000))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
 
 
 @contextmanager

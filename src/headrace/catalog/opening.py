@@ -20,6 +20,7 @@ from headrace.errors import HeadraceError
 
 # "HDRC": SQLite keeps it in the file's header, where `file` and we can read it.
 _APPLICATION_ID = 0x48445243
+_APPLICATION_ID_OFFSET = 68
 _HEADER = b"SQLite format 3\x00"
 # A check reads the whole file; larger catalogs are trusted, since each open would wait for it.
 _CHECKED_BYTES = 64 * 2**20
@@ -77,6 +78,8 @@ def _examine_contents(path: Path) -> None:
                 if verdict != "ok":
                     raise corrupt(str(path), " ".join(verdict.split()))
     except sqlite3.Error as error:
+        if _awaits_recovery(error, path):
+            return
         # A read-only folder keeps SQLite from making the shared memory that even a reader of the log needs.
         if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_CANTOPEN:
             raise read_only(str(path), str(error)) from None
@@ -84,6 +87,18 @@ def _examine_contents(path: Path) -> None:
         if problem is None:
             raise
         raise problem from None
+
+
+def _awaits_recovery(error: sqlite3.Error, path: Path) -> bool:
+    """Whether a killed writer left our file with a journal, which the next writer undoes."""
+    if getattr(error, "sqlite_errorcode", 0) not in (
+        sqlite3.SQLITE_READONLY_ROLLBACK,
+        sqlite3.SQLITE_READONLY_RECOVERY,
+    ):
+        return False
+    with path.open("rb") as file:
+        file.seek(_APPLICATION_ID_OFFSET)
+        return file.read(4) == _APPLICATION_ID.to_bytes(4, "big")
 
 
 def _migrate(connection: Connection, database: Database) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
@@ -73,10 +74,10 @@ class Storage:
     def row_count(self) -> int:
         """Count the rows from the statistics in the log."""
         try:
-            actions = DeltaTable(self.location).get_add_actions(flatten=True)
+            actions = pa.table(DeltaTable(self.location).get_add_actions(flatten=True))
         except DeltaError:
             return 0
-        return int(pc.sum(actions["num_records"]).as_py() or 0) if actions.num_rows else 0
+        return int(pc.sum(actions["num_records"]).as_py() or 0)
 
 
 def create_storage(

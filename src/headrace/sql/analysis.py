@@ -70,23 +70,27 @@ class Analysis:
 
         `version` gives the clause to put after a table's name, such as `VERSION AS OF 5`.
         """
+        return self.bound(lambda name: f"{name.sql} {version(name)}".rstrip())
+
+    def bound(self, relation: Callable[[TableName], str]) -> str:
+        """The query as written, with the given relation in the place of every table."""
         references = list(table_references(self.tree, self.current_schema))
         narrow = not _homonyms(references)
-        edits = [self._edit(reference, version, narrow=narrow) for reference in references]
+        edits = [self._edit(reference, relation, narrow=narrow) for reference in references]
         if narrow:
             edits += [Edit(start, end, "") for _, start, end in qualified_columns(self.tree, references)]
         return apply_edits(_body(self.text), edits)
 
-    def _edit(self, reference: Reference, version: Version, *, narrow: bool) -> Edit:
+    def _edit(self, reference: Reference, relation: Callable[[TableName], str], *, narrow: bool) -> Edit:
         start, end = reference.start, reference.end
         alias = "" if reference.aliased else f" AS {quote(reference.node.name)}"
         if view := self.view_analyses.get(reference.name):
             columns = ", ".join(quote(column) for column in self.view_columns[reference.name])
-            inner = f"({view.pinned(version)}\n) AS {quote(reference.name.table)}({columns})"
+            inner = f"({view.bound(relation)}\n) AS {quote(reference.name.table)}({columns})"
             return Edit(start, end, f"(SELECT {columns} FROM {inner}){alias}")
         if reference.node.args.get("version"):
             return Edit(start, end, reference.name.sql)
-        table = f"{reference.name.sql} {version(reference.name)}".rstrip()
+        table = relation(reference.name)
         if not narrow or reference.keeps_its_form:
             return Edit(start, end, table)
         # Only the columns of today: one that the table gains later changes no `*` and no name's meaning.

@@ -106,3 +106,91 @@ GENERATORS = frozenset(
         "variant_explode_outer",
     }
 )
+
+AGGREGATES = frozenset(
+    {
+        "any",
+        "any_value",
+        "approx_count_distinct",
+        "approx_percentile",
+        "array_agg",
+        "avg",
+        "bit_and",
+        "bit_or",
+        "bit_xor",
+        "bitmap_construct_agg",
+        "bitmap_or_agg",
+        "bool_and",
+        "bool_or",
+        "collect_list",
+        "collect_set",
+        "corr",
+        "count",
+        "count_if",
+        "count_min_sketch",
+        "covar_pop",
+        "covar_samp",
+        "every",
+        "first",
+        "first_value",
+        "histogram_numeric",
+        "hll_sketch_agg",
+        "hll_union_agg",
+        "kurtosis",
+        "last",
+        "last_value",
+        "listagg",
+        "max",
+        "max_by",
+        "mean",
+        "median",
+        "min",
+        "min_by",
+        "mode",
+        "percentile",
+        "percentile_approx",
+        "percentile_cont",
+        "percentile_disc",
+        "regr_avgx",
+        "regr_avgy",
+        "regr_count",
+        "regr_intercept",
+        "regr_r2",
+        "regr_slope",
+        "regr_sxx",
+        "regr_sxy",
+        "regr_syy",
+        "schema_of_json_agg",
+        "schema_of_variant_agg",
+        "skewness",
+        "some",
+        "std",
+        "stddev",
+        "stddev_pop",
+        "stddev_samp",
+        "string_agg",
+        "sum",
+        "try_avg",
+        "try_sum",
+        "var_pop",
+        "var_samp",
+        "variance",
+        "approx_top_k",
+        "kll_sketch_agg_bigint",
+        "kll_sketch_agg_double",
+        "kll_sketch_agg_float",
+        "theta_sketch_agg",
+        "theta_union_agg",
+        "theta_intersection_agg",
+    }
+)
+
+# What an aggregate gives over no rows, where that is not NULL.
+COUNTING_AGGREGATES = frozenset({"count", "count_if", "approx_count_distinct", "regr_count"})
+COLLECTING_AGGREGATES = frozenset({"collect_list", "collect_set", "array_agg"})
+
+# Window functions whose value ties in the order leave open: those that look at no frame, those that look at
+# its first row, and all.
+UNFRAMED_WINDOWS = frozenset({"row_number", "ntile", "lag", "lead"})
+FRAME_START_WINDOWS = frozenset({"first_value", "first", "any_value"})
+ORDER_SENSITIVE_WINDOWS = UNFRAMED_WINDOWS | FRAME_START_WINDOWS | {"last_value", "last", "nth_value"}

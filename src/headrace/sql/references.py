@@ -10,10 +10,11 @@ from sqlglot import Token, exp
 from sqlglot.errors import ParseError, TokenError
 
 from headrace.errors import HeadraceError, Position
+from headrace.sql.dialect import VerbatimSpark
 from headrace.sql.names import TableName
 from headrace.sql.position import span
 
-DIALECT = "spark"
+DIALECT = VerbatimSpark
 
 
 @dataclass(frozen=True)

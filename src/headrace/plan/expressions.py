@@ -1,0 +1,144 @@
+"""Small helpers over SQLGlot's expression trees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from sqlglot import exp
+
+from headrace.plan.hidden import SUBQUERY
+from headrace.sql.functions import AGGREGATES, GENERATORS
+
+
+def col(name: str) -> exp.Column:
+    """A column by its name in the plan, which is unique, so it needs no table."""
+    return exp.Column(this=exp.Identifier(this=name, quoted=True))
+
+
+def number(value: int) -> exp.Expr:
+    return exp.Literal.number(value) if value >= 0 else exp.Neg(this=exp.Literal.number(-value))
+
+
+def call(function: str, *arguments: exp.Expr) -> exp.Anonymous:
+    return exp.Anonymous(this=function, expressions=list(arguments))
+
+
+def columns_in(*expressions: exp.Expr | None) -> set[str]:
+    """The columns that expressions read."""
+    return {
+        column.name
+        for expression in expressions
+        if expression is not None
+        for column in expression.find_all(exp.Column)
+    }
+
+
+def conjuncts(condition: exp.Expr | None) -> list[exp.Expr]:
+    """The parts that a condition joins with AND.
+
+    >>> from sqlglot import parse_one
+    >>> [part.sql() for part in conjuncts(parse_one("a AND (b AND (c OR d))"))]
+    ['a', 'b', 'c OR d']
+    """
+    match condition:
+        case None:
+            return []
+        case exp.And():
+            return conjuncts(condition.this) + conjuncts(condition.expression)
+        case exp.Paren():
+            return conjuncts(condition.this)
+        case exp.Boolean() if condition.this:
+            return []
+    return [condition]
+
+
+def conjunction(parts: Iterable[exp.Expr]) -> exp.Expr | None:
+    """Join conditions with AND; none at all is no condition."""
+    joined: exp.Expr | None = None
+    for part in parts:
+        joined = wrap(part) if joined is None else exp.And(this=joined, expression=wrap(part))
+    return joined
+
+
+def wrap(expression: exp.Expr) -> exp.Expr:
+    """Put parentheses around what could bind otherwise in its new place."""
+    return (
+        exp.Paren(this=expression)
+        if isinstance(expression, (exp.Binary, exp.Unary, exp.Between))
+        else expression
+    )
+
+
+def same(left: exp.Expr, right: exp.Expr) -> exp.Expr:
+    """Equality in which NULL equals NULL."""
+    return exp.NullSafeEQ(this=wrap(left), expression=wrap(right))
+
+
+def all_same(pairs: Iterable[tuple[str, str]]) -> exp.Expr | None:
+    return conjunction(same(col(left), col(right)) for left, right in pairs)
+
+
+def substitute(expression: exp.Expr, mapping: Mapping[str, exp.Expr]) -> exp.Expr:
+    """Replace columns by expressions."""
+
+    def visit(node: exp.Expr) -> exp.Expr | None:
+        if isinstance(node, exp.Column) and node.name in mapping:
+            return wrap(mapping[node.name].copy())
+        return None
+
+    return rewrite(expression, visit)
+
+
+def rewrite(expression: exp.Expr, visit: Callable[[exp.Expr], exp.Expr | None]) -> exp.Expr:
+    """Copy a tree top-down; where `visit` gives an expression it takes the place of the whole subtree."""
+    if (replaced := visit(expression)) is not None:
+        return replaced
+    copied = type(expression)()
+    copied.comments = None
+    for key, value in expression.args.items():
+        match value:
+            case exp.Expr():
+                copied.set(key, rewrite(value, visit))
+            case list():
+                copied.set(key, [rewrite(v, visit) if isinstance(v, exp.Expr) else v for v in value])
+            case _:
+                copied.set(key, value)
+    return copied
+
+
+def function_name(node: exp.Expr) -> str | None:
+    """The name of a call, in lower case."""
+    if isinstance(node, exp.Anonymous) and isinstance(node.this, str):
+        return node.this.lower()
+    return None
+
+
+def is_aggregate_call(node: exp.Expr, aggregates: frozenset[str] = AGGREGATES) -> bool:
+    """Whether this node is an aggregate with all that belongs to it: FILTER, WITHIN GROUP, IGNORE NULLS."""
+    while isinstance(node, (exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls)):
+        node = node.this
+    return function_name(node) in aggregates
+
+
+def is_generator_call(node: exp.Expr) -> bool:
+    return function_name(node) in GENERATORS
+
+
+def subquery_calls(expression: exp.Expr) -> Iterator[exp.Anonymous]:
+    """The calls that stand for subqueries."""
+    for node in expression.find_all(exp.Anonymous):
+        if node.this == SUBQUERY:
+            yield node
+
+
+def partition_also(
+    items: Iterable[tuple[str, exp.Expr]], keys: Sequence[str]
+) -> tuple[tuple[str, exp.Expr], ...]:
+    """Partition window functions by more columns."""
+    widened = []
+    for name, item in items:
+        window = item.copy()
+        partition = window.args.get("partition_by") or ()
+        window.set("partition_by", [*partition, *(col(key) for key in keys)])
+        widened.append((name, window))
+    return tuple(widened)

@@ -1,0 +1,106 @@
+"""Expressions as written to expressions over the plan's columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from sqlglot import exp
+
+from headrace.plan.context import Context, Environment, Subplan
+from headrace.plan.expressions import conjunction, rewrite, wrap
+from headrace.plan.hidden import SUBQUERY
+from headrace.plan.scope import Scope, Unplannable
+
+_COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ)
+
+
+def resolve(
+    context: Context,
+    environment: Environment,
+    expression: exp.Expr,
+    scope: Scope,
+    aliases: Mapping[str, exp.Expr] | None = None,
+) -> exp.Expr:
+    """Name every column by its plan name, and put a call in the place of every subquery."""
+
+    def again(node: exp.Expr) -> exp.Expr:
+        return resolve(context, environment, node, scope, aliases)
+
+    def visit(node: exp.Expr) -> exp.Expr | None:
+        match node:
+            case exp.Column():
+                if isinstance(node.this, exp.Star):
+                    raise Unplannable("a star inside an expression")
+                return scope.resolve([part.name for part in node.parts], aliases)
+            case exp.Placeholder() | exp.Parameter() | exp.SessionParameter():
+                raise Unplannable("a parameter")
+            case exp.Exists():
+                return _note(context, environment, scope, "exists", node.this)
+            case exp.In() if node.args.get("query"):
+                return _in(context, environment, scope, node, again)
+            case exp.Subquery() | exp.Query():
+                return _note(context, environment, scope, "scalar", node)
+        if isinstance(node, _COMPARISONS) and isinstance(node.expression, (exp.Any, exp.All)):
+            return _quantified(context, environment, scope, node, again)
+        return None
+
+    return rewrite(expression, visit)
+
+
+def _note(
+    context: Context,
+    environment: Environment,
+    scope: Scope,
+    kind: str,
+    query: exp.Expr,
+    values: tuple[exp.Expr, ...] = (),
+    compare: Callable[[list[exp.Expr], list[exp.Expr]], exp.Expr] | None = None,
+) -> exp.Expr:
+    built = context.subquery(query, environment, scope)
+    context.subplans.append(Subplan(kind, built, compare))  # type: ignore[arg-type]
+    place = exp.Literal.number(len(context.subplans) - 1)
+    return exp.Anonymous(this=SUBQUERY, expressions=[place, *values])
+
+
+def _in(
+    context: Context,
+    environment: Environment,
+    scope: Scope,
+    node: exp.In,
+    again: Callable[[exp.Expr], exp.Expr],
+) -> exp.Expr:
+    values = tuple(again(value) for value in _row(node.this))
+    return _note(context, environment, scope, "matches", node.args["query"], values, _all_equal)
+
+
+def _row(value: exp.Expr) -> list[exp.Expr]:
+    while isinstance(value, exp.Paren):
+        value = value.this
+    return list(value.expressions) if isinstance(value, exp.Tuple) else [value]
+
+
+def _all_equal(values: list[exp.Expr], columns: list[exp.Expr]) -> exp.Expr:
+    if len(values) != len(columns):
+        raise Unplannable("IN with another number of columns")
+    equal = [exp.EQ(this=wrap(v), expression=wrap(c)) for v, c in zip(values, columns, strict=True)]
+    return conjunction(equal) or exp.true()
+
+
+def _quantified(
+    context: Context,
+    environment: Environment,
+    scope: Scope,
+    node: exp.Expr,
+    again: Callable[[exp.Expr], exp.Expr],
+) -> exp.Expr:
+    """`x > ALL (q)` is false where some row of q makes `x > y` false, so it is NOT (NOT x > y) ANY."""
+    quantifier, operator = node.expression, type(node)
+    every = isinstance(quantifier, exp.All)
+
+    def compare(values: list[exp.Expr], columns: list[exp.Expr]) -> exp.Expr:
+        (value,), (column,) = values, columns
+        test = operator(this=wrap(value), expression=wrap(column))
+        return exp.Not(this=exp.Paren(this=test)) if every else test
+
+    marked = _note(context, environment, scope, "matches", quantifier.this, (again(node.this),), compare)
+    return exp.Not(this=marked) if every else marked

@@ -1,0 +1,1 @@
+"""Query to normal form: one function per rewrite."""

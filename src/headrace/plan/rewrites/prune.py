@@ -1,0 +1,76 @@
+"""Columns that nothing reads are not computed, and not read from sources."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headrace.plan.expressions import columns_in
+from headrace.plan.nodes import (
+    Aggregate,
+    Generate,
+    Join,
+    Node,
+    Project,
+    Scan,
+    SetOperation,
+    TopN,
+    Window,
+    walk,
+)
+
+
+def prune(root: Node) -> Node:
+    """Drop columns that nothing above reads, until there is none."""
+    while True:
+        needed = _read_columns(root)
+        pruned = _without(root, needed, {})
+        if pruned is root:
+            return root
+        root = pruned
+
+
+def _read_columns(root: Node) -> set[str]:
+    read = set(root.columns)
+    for node in walk(root):
+        for name, expression in getattr(node, "items", ()):
+            # A column that is passed on under its own name is not read by that.
+            read |= columns_in(expression) - {name}
+        match node:
+            case Project():
+                continue
+            case Aggregate():
+                read |= set(node.keys)
+            case Window():
+                read |= set(node.partition)
+            case SetOperation():
+                read |= set(node.columns)
+            case TopN():
+                read |= set(node.partition)
+        read |= columns_in(*node.expressions)
+    return read
+
+
+def _without(node: Node, needed: set[str], done: dict[int, Node]) -> Node:
+    if id(node) in done:
+        return done[id(node)]
+    inputs = tuple(_without(child, needed, done) for child in node.inputs)
+    pruned = node.with_inputs(inputs)
+    match pruned:
+        case Scan():
+            names = tuple(pair for pair in pruned.names if pair[0] in needed)
+            if names != pruned.names:
+                pruned = replace(pruned, names=names)
+        case Project() | Window():
+            items = tuple(item for item in pruned.items if item[0] in needed)
+            if isinstance(pruned, Window) and not items:
+                pruned = pruned.child
+            elif items != pruned.items:
+                pruned = replace(pruned, items=items)
+        case Aggregate() if pruned.keys:
+            aggregates = tuple(item for item in pruned.aggregates if item[0] in needed)
+            if aggregates != pruned.aggregates:
+                pruned = replace(pruned, aggregates=aggregates)
+        case Join() | Generate():
+            pass
+    done[id(node)] = pruned
+    return pruned

@@ -1,0 +1,279 @@
+"""One SELECT to operators, in the order in which SQL evaluates its clauses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from headrace.plan.context import Built, Context, Environment
+from headrace.plan.expressions import col, is_generator_call
+from headrace.plan.from_clause import default_generated, from_clause
+from headrace.plan.nodes import Generate, Named, Node, Project, TopN
+from headrace.plan.resolve import resolve
+from headrace.plan.rewrites.aggregates import Grouping, aggregate, distinct, has_aggregate, read_grouping
+from headrace.plan.rewrites.subqueries import lift, lift_condition
+from headrace.plan.rewrites.windows import inline_named_windows, lift_windows, tie_breakers
+from headrace.plan.scope import Scope, Unplannable, Visible
+
+
+@dataclass(frozen=True)
+class Item:
+    """One entry of a SELECT list: its name for the user, and its expression."""
+
+    user: str
+    expression: exp.Expr
+    users: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Selecting:
+    """The parts of a SELECT that are evaluated over its rows."""
+
+    items: list[Item]
+    having: exp.Expr | None
+    qualify: exp.Expr | None
+    order: list[exp.Expr]
+
+    @property
+    def expressions(self) -> list[exp.Expr]:
+        tests = [test for test in (self.having, self.qualify) if test is not None]
+        return [item.expression for item in self.items] + tests + self.order
+
+    def over(self, expressions: Sequence[exp.Expr]) -> Selecting:
+        """The same parts with their expressions rewritten."""
+        left = list(expressions)
+        items = [Item(item.user, left.pop(0), item.users) for item in self.items]
+        having = left.pop(0) if self.having is not None else None
+        qualify = left.pop(0) if self.qualify is not None else None
+        return Selecting(items, having, qualify, left)
+
+
+def build_select(
+    context: Context, select: exp.Select, environment: Environment, outer: Scope | None
+) -> Built:
+    """Plan one SELECT."""
+    _require_known_clauses(select)
+    select = inline_named_windows(select)
+    node, scope = from_clause(context, environment, select, outer)
+    if where := select.args.get("where"):
+        node = lift_condition(context, node, resolve(context, environment, where.this, scope))
+    items, aliases = _items(context, environment, select, scope)
+    parts = _parts(context, environment, select, scope, items, aliases)
+    node, parts = _grouped(context, environment, select, scope, node, parts, aliases)
+    if parts.having is not None:
+        node = lift_condition(context, node, parts.having)
+    node, rewritten = lift_windows(context, node, parts.over(parts.expressions).expressions)
+    parts = parts.over(rewritten)
+    if parts.qualify is not None:
+        node = lift_condition(context, node, parts.qualify)
+    return _projected(context, select, node, parts)
+
+
+def _require_known_clauses(select: exp.Select) -> None:
+    known = {
+        *("expressions", "from_", "joins", "laterals", "where", "group", "having", "qualify", "windows"),
+        *("distinct", "order", "limit", "offset", "with_", "hint", "kind", "operation_modifiers"),
+    }
+    for clause, value in select.args.items():
+        if value and clause not in known:
+            raise Unplannable(f"the clause {clause}")
+    if select.args.get("kind"):
+        raise Unplannable("SELECT AS")
+
+
+def _items(
+    context: Context, environment: Environment, select: exp.Select, scope: Scope
+) -> tuple[list[Item], dict[str, exp.Expr]]:
+    """The SELECT list with stars expanded; an alias may be used by what stands after it."""
+    items: list[Item] = []
+    aliases: dict[str, exp.Expr] = {}
+    for entry in select.expressions:
+        if isinstance(entry, exp.Star) or (
+            isinstance(entry, exp.Column) and isinstance(entry.this, exp.Star)
+        ):
+            items += [Item(user, col(name)) for user, name in _star(entry, scope)]
+            continue
+        inner = entry.this if isinstance(entry, (exp.Alias, exp.Aliases)) else entry
+        expression = resolve(context, environment, inner, scope, aliases)
+        if isinstance(entry, exp.Aliases):
+            items.append(Item("", expression, tuple(part.name for part in entry.expressions)))
+            continue
+        user = entry.alias if isinstance(entry, exp.Alias) else _default_name(entry)
+        items.append(Item(user, expression))
+        if isinstance(entry, exp.Alias):
+            aliases.setdefault(user.lower(), expression)
+    return items, aliases
+
+
+def _star(entry: exp.Expr, scope: Scope) -> Sequence[Visible]:
+    star = entry if isinstance(entry, exp.Star) else entry.this
+    if star.args.get("replace") or star.args.get("rename"):
+        raise Unplannable("* REPLACE")
+    qualifier = [part.name for part in entry.parts[:-1]] if isinstance(entry, exp.Column) else []
+    left_out = {part.name.lower() for part in star.args.get("except_") or ()}
+    return [column for column in scope.star(qualifier) if column[0].lower() not in left_out]
+
+
+def _default_name(entry: exp.Expr) -> str:
+    match entry:
+        case exp.Column():
+            return entry.name
+        case exp.Dot():
+            return str(entry.expression.name)
+    return ""
+
+
+def _parts(
+    context: Context,
+    environment: Environment,
+    select: exp.Select,
+    scope: Scope,
+    items: list[Item],
+    aliases: dict[str, exp.Expr],
+) -> Selecting:
+    def test(clause: str) -> exp.Expr | None:
+        found = select.args.get(clause)
+        return resolve(context, environment, found.this, scope, aliases) if found else None
+
+    order = []
+    if select.args.get("order") and (select.args.get("limit") or select.args.get("offset")):
+        for entry in select.args["order"].expressions:
+            target = _order_target(context, environment, entry.this, scope, items, aliases)
+            order.append(_ordered(entry, target))
+    return Selecting(items, test("having"), test("qualify"), order)
+
+
+def _ordered(entry: exp.Expr, target: exp.Expr) -> exp.Expr:
+    return exp.Ordered(
+        this=target, desc=bool(entry.args.get("desc")), nulls_first=bool(entry.args.get("nulls_first"))
+    )
+
+
+def _order_target(
+    context: Context,
+    environment: Environment,
+    target: exp.Expr,
+    scope: Scope,
+    items: list[Item],
+    aliases: dict[str, exp.Expr],
+) -> exp.Expr:
+    """ORDER BY means a place in the SELECT list, a name of it, or else a column below it."""
+    if isinstance(target, exp.Literal) and not target.is_string:
+        return items[int(target.name) - 1].expression
+    if isinstance(target, exp.Column) and len(target.parts) == 1:
+        if target.name.upper() == "ALL":
+            raise Unplannable("ORDER BY ALL")
+        for item in items:
+            if item.user.lower() == target.name.lower():
+                return item.expression
+    return resolve(context, environment, target, scope, aliases)
+
+
+def _grouped(
+    context: Context,
+    environment: Environment,
+    select: exp.Select,
+    scope: Scope,
+    node: Node,
+    parts: Selecting,
+    aliases: dict[str, exp.Expr],
+) -> tuple[Node, Selecting]:
+    group = select.args.get("group")
+    if (
+        group is None
+        and not any(has_aggregate(context, e) for e in parts.expressions)
+        and parts.having is None
+    ):
+        return node, parts
+    grouping = Grouping(())
+    if group is not None and group.args.get("all"):
+        keys = [i.expression for i in parts.items if not has_aggregate(context, i.expression)]
+        grouping = Grouping(tuple(keys))
+    elif group is not None:
+
+        def key(entry: exp.Expr) -> exp.Expr:
+            if isinstance(entry, exp.Literal) and not entry.is_string:
+                return parts.items[int(entry.name) - 1].expression
+            return _plain(resolve(context, environment, entry, scope, aliases))
+
+        grouping = read_grouping(group.expressions, group, key)
+    grouped, rewritten = aggregate(context, node, grouping, parts.expressions)
+    return grouped, parts.over(rewritten)
+
+
+def _plain(expression: exp.Expr) -> exp.Expr:
+    while isinstance(expression, exp.Paren):
+        expression = expression.this
+    return expression
+
+
+def _projected(context: Context, select: exp.Select, node: Node, parts: Selecting) -> Built:
+    node, rewritten = lift(context, node, [*(i.expression for i in parts.items), *parts.order])
+    parts = Selecting(parts.items, None, None, parts.order).over(rewritten)
+    node, users, items = _generated(context, node, parts.items)
+    unique = bool(select.args.get("distinct"))
+    if unique and select.args["distinct"].args.get("on"):
+        raise Unplannable("DISTINCT ON")
+    hidden: Named = ()
+    order: list[exp.Expr] = []
+    texts = {expression.sql(): name for name, expression in reversed(items)}
+    for entry in parts.order:
+        name = texts.get(entry.this.sql())
+        if name is None:
+            if unique:
+                raise Unplannable("ORDER BY of something that DISTINCT drops")
+            name = context.names.fresh("order")
+            hidden += ((name, entry.this),)
+        order.append(_ordered(entry, col(name)))
+    node = Project(node, items + hidden)
+    if unique:
+        node = distinct(node)
+    limited = limit_rows(context, node, select, order)
+    if hidden:
+        limited = Project(limited, tuple((name, col(name)) for name, _ in items))
+    return Built(limited, tuple(zip(users, (name for name, _ in items), strict=True)))
+
+
+def _generated(context: Context, node: Node, items: Sequence[Item]) -> tuple[Node, list[str], Named]:
+    """Compute generators of the SELECT list below it, and give every item a column of its own."""
+    users: list[str] = []
+    named: Named = ()
+    for place, item in enumerate(items):
+        if is_generator_call(item.expression):
+            given = item.users or ((item.user,) if item.user else default_generated(item.expression))
+            names = tuple(context.names.fresh(user) for user in given)
+            node = Generate(node, item.expression, False, names)
+            users += given
+            named += tuple((context.names.fresh(name), col(name)) for name in names)
+            continue
+        if item.users:
+            raise Unplannable("several names for one expression")
+        user = item.user or f"col{place + 1}"
+        users.append(user)
+        named += ((context.names.fresh(user), item.expression),)
+    return node, users, named
+
+
+def limit_rows(context: Context, node: Node, query: exp.Expr, order: Sequence[exp.Expr]) -> Node:
+    """ORDER BY with LIMIT and OFFSET; without them an order means nothing."""
+    limit, offset = _count(query, "limit"), _count(query, "offset")
+    if limit is None and not offset:
+        return node
+    if not order:
+        raise Unplannable("LIMIT without ORDER BY")
+    decided = (*order, *tie_breakers(node, order, context.unorderable))
+    return TopN(node, decided, limit, offset or 0)
+
+
+def _count(query: exp.Expr, clause: str) -> int | None:
+    found = query.args.get(clause)
+    if found is None:
+        return None
+    value = found.expression
+    if isinstance(value, exp.Literal) and value.is_int:
+        return int(value.name)
+    if isinstance(value, exp.Column) and value.name.upper() == "ALL":
+        return None
+    raise Unplannable(f"{clause.upper()} with an expression")

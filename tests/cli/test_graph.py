@@ -1,0 +1,45 @@
+"""The graph drawn as text."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from headrace.cli.graph import as_dot, as_mermaid, as_tree
+
+TABLES = ["shop.clean", "shop.left", "shop.right", "shop.tip", "shop.constant"]
+EDGES = [
+    ("shop.orders", "shop.clean"),
+    ("shop.clean", "shop.left"),
+    ("shop.clean", "shop.right"),
+    ("shop.left", "shop.tip"),
+    ("shop.right", "shop.tip"),
+]
+
+
+def test_a_diamond_as_a_tree() -> None:
+    assert as_tree(TABLES, EDGES).splitlines() == [
+        "shop.constant",
+        "shop.orders (source)",
+        "└── shop.clean",
+        "    ├── shop.left",
+        "    │   └── shop.tip",
+        "    └── shop.right",
+        "        └── shop.tip (above)",
+    ]
+
+
+def test_every_edge_is_drawn_once() -> None:
+    assert as_mermaid(TABLES, EDGES).count("-->") == len(EDGES)
+    assert as_dot(TABLES, EDGES).count("->") == len(EDGES)
+
+
+def test_names_with_quotes_do_not_break_out() -> None:
+    odd = 'a"]; evil'
+    assert '\\"' in as_dot([odd], [("s", odd)])
+    assert "#quot;" in as_mermaid([odd], [("s", odd)])
+
+
+def test_a_long_chain_does_not_overflow() -> None:
+    tables = [f"t{number:04}" for number in range(2000)]
+    edges = list(pairwise(tables))
+    assert len(as_tree(tables, edges).splitlines()) == 2000

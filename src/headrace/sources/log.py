@@ -7,14 +7,16 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import pyarrow.fs as pafs
 
+from headrace.sources.files import is_local, store_of
 
 _COMMITS_KEPT = 256
+# How far clocks of writers may have put commits out of order; a look at a commit costs microseconds.
+_OUT_OF_ORDER = 8
 
 
 @dataclass(frozen=True)
@@ -59,9 +61,20 @@ class DeltaLog:
         return bool(self._names())
 
     def newest_version(self) -> int | None:
-        """Find the newest version by the names in the log folder."""
-        versions = [version for name in self._names() if (version := _version_of(name)) is not None]
-        return max(versions, default=None)
+        """Find the newest version by the names in the log folder; a checkpoint outlives its commit."""
+        names = self._names()
+        versions = (_version_of(name) for name in names)
+        checkpoints = (checkpoint_version(name) for name in names)
+        return max((found for found in (*versions, *checkpoints) if found is not None), default=None)
+
+    def newest_checkpoint(self, upto: int) -> tuple[int, list[str]] | None:
+        """Find the files of the newest checkpoint at or before a version."""
+        found: dict[int, list[str]] = {}
+        for name in self._names():
+            version = checkpoint_version(name)
+            if version is not None and version <= upto:
+                found.setdefault(version, []).append(name)
+        return max(found.items()) if found else None
 
     def earliest_version(self) -> int | None:
         """Find the oldest version whose commit file is still there."""
@@ -69,14 +82,28 @@ class DeltaLog:
         return min(versions, default=None)
 
     def version_at(self, moment: datetime) -> int | None:
-        """Find the last version committed at or before a moment."""
-        version = self.newest_version()
-        while version is not None and version >= 0:
+        """Find the last version by which nothing later than a moment was committed.
+
+        Clocks of writers differ, so that a commit may bear an earlier time than the one before it: it still
+        contains what that one wrote.
+        """
+        newest = self.newest_version()
+        if newest is None:
+            return None
+        answer: int | None = None
+        in_time = 0
+        for version in range(newest, -1, -1):
             commit = self.commit(version)
-            if commit is None or commit.timestamp <= moment:
-                return version
-            version -= 1
-        return None
+            if commit is None:
+                return version if answer is None else answer
+            if commit.timestamp > moment:
+                answer, in_time = None, 0
+                continue
+            answer = version if answer is None else answer
+            in_time += 1
+            if in_time > _OUT_OF_ORDER:
+                break
+        return answer
 
     def commit(self, version: int) -> Commit | None:
         """Read one version's commit, or None where the log no longer holds it."""
@@ -95,13 +122,13 @@ class DeltaLog:
     def stamp(self, version: int) -> tuple[int, int] | None:
         """Tell a commit file from another of the same name: a table may be dropped and made anew here."""
         name = _commit_name(version)
-        if _is_local(self.location):
+        if is_local(self.location):
             try:
                 found = os.stat(f"{self.location}/_delta_log/{name}")
             except FileNotFoundError:
                 return None
             return found.st_mtime_ns, found.st_size
-        store, root = _store(self.location)
+        store, root = store_of(self.location)
         info = store.get_file_info(f"{root}/_delta_log/{name}")
         return (info.mtime_ns or 0, info.size or 0) if info.type == pafs.FileType.File else None
 
@@ -111,19 +138,19 @@ class DeltaLog:
             yield self.commit(version)
 
     def _names(self) -> list[str]:
-        if _is_local(self.location):
+        if is_local(self.location):
             try:
                 return os.listdir(Path(self.location) / "_delta_log")
             except FileNotFoundError:
                 return []
-        store, root = _store(self.location)
+        store, root = store_of(self.location)
         selector = pafs.FileSelector(f"{root}/_delta_log", allow_not_found=True)
         return [info.base_name for info in store.get_file_info(selector)]
 
     def _read(self, name: str) -> str:
-        if _is_local(self.location):
-            return (Path(self.location) / "_delta_log" / name).read_text()
-        store, root = _store(self.location)
+        if is_local(self.location):
+            return (Path(self.location) / "_delta_log" / name).read_text("utf-8")
+        store, root = store_of(self.location)
         with store.open_input_stream(f"{root}/_delta_log/{name}") as stream:
             return str(stream.read().decode())
 
@@ -131,12 +158,14 @@ class DeltaLog:
 def parse_commit(version: int, text: str, modified: datetime) -> Commit:
     """Read the actions of one commit file.
 
-    >>> commit = parse_commit(3, '{"add": {"path": "a", "dataChange": false}}', datetime(2026, 1, 1, tzinfo=UTC))
+    >>> moved = '{"add": {"path": "a", "dataChange": false}}'
+    >>> commit = parse_commit(3, moved, datetime(2026, 1, 1, tzinfo=UTC))
     >>> commit.version, commit.changes_data
     (3, False)
     """
     actions: dict[str, list[Mapping[str, Any]]] = {}
-    for line in text.splitlines():
+    # Text in an action may hold other characters that Python counts as ends of lines.
+    for line in text.split("\n"):
         if line.strip():
             for kind, action in json.loads(line).items():
                 actions.setdefault(kind, []).append(action)
@@ -149,8 +178,8 @@ def parse_commit(version: int, text: str, modified: datetime) -> Commit:
         adds=tuple(actions.get("add", ())),
         removes=tuple(actions.get("remove", ())),
         change_files=tuple(actions.get("cdc", ())),
-        metadata=(actions.get("metaData") or [None])[0],
-        protocol=(actions.get("protocol") or [None])[0],
+        metadata=next(iter(actions.get("metaData", ())), None),
+        protocol=next(iter(actions.get("protocol", ())), None),
     )
 
 
@@ -168,11 +197,16 @@ def _version_of(name: str) -> int | None:
     return int(stem) if ending == "json" and stem.isdigit() else None
 
 
-def _is_local(location: str) -> bool:
-    return "://" not in location
+def checkpoint_version(name: str) -> int | None:
+    """Read a version from the name of a checkpoint: in one file, in parts, or of the second kind.
 
-
-@lru_cache(maxsize=64)
-def _store(location: str) -> tuple[pafs.FileSystem, str]:
-    store, root = pafs.FileSystem.from_uri(location)
-    return store, root
+    >>> checkpoint_version("00000000000000000010.checkpoint.parquet")
+    10
+    >>> checkpoint_version("00000000000000000010.checkpoint.0000000001.0000000002.parquet")
+    10
+    >>> checkpoint_version("00000000000000000012.json"), checkpoint_version("_last_checkpoint")
+    (None, None)
+    """
+    stem, _, ending = name.partition(".")
+    is_one = ending.startswith("checkpoint.") and ending.endswith(("parquet", "json"))
+    return int(stem) if is_one and stem.isdigit() else None

@@ -22,7 +22,7 @@ def contents(folder: Path) -> set[str]:
 
 @pytest.fixture
 def mirror(repository: MavenRepository, monkeypatch: pytest.MonkeyPatch) -> MavenRepository:
-    monkeypatch.setenv("HEADRACE_MAVEN_ROOT", repository.root)
+    monkeypatch.setenv("DEFAULT_ARTIFACT_REPOSITORY", repository.root)
     return repository
 
 
@@ -64,7 +64,7 @@ def test_a_half_filled_maven_repository_is_not_read(
 
 
 def test_without_network_a_full_folder_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HEADRACE_MAVEN_ROOT", NOWHERE)
+    monkeypatch.setenv("DEFAULT_ARTIFACT_REPOSITORY", NOWHERE)
     folder = copy_of_cache(tmp_path / "jars")
     assert contents(folder) == {path.name for path in ensure_jars(folder)}
 
@@ -72,13 +72,13 @@ def test_without_network_a_full_folder_is_enough(tmp_path: Path, monkeypatch: py
 def test_without_network_an_empty_folder_is_one_clear_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HEADRACE_MAVEN_ROOT", NOWHERE)
+    monkeypatch.setenv("DEFAULT_ARTIFACT_REPOSITORY", NOWHERE)
     with pytest.raises(HeadraceError) as caught:
         ensure_jars(tmp_path / "jars")
     assert caught.value.code == "jars_unavailable"
     assert "io.delta:delta-storage:4.4.0" in caught.value.message
     assert "refused" in caught.value.message
-    assert "HEADRACE_MAVEN_ROOT" in caught.value.hint
+    assert "DEFAULT_ARTIFACT_REPOSITORY" in caught.value.hint
     assert "\n" not in str(caught.value)
     assert contents(tmp_path / "jars") == set()
 

@@ -19,6 +19,8 @@ from xml.etree import ElementTree
 from headrace.errors import HeadraceError
 from headrace.runtime.java import find_java
 
+# The variable by which Spark's own resolver is sent to a mirror, too.
+MIRROR_VARIABLE = "DEFAULT_ARTIFACT_REPOSITORY"
 # Retries and slow mirrors included, the six jars (14 MB) take well under this.
 TIMEOUT_SECONDS = 600
 
@@ -46,7 +48,7 @@ def retrieve(artifacts: Iterable[Artifact], workshop: Path, *, destination: Path
     """
     artifacts = tuple(artifacts)
     settings, module, output = workshop / "ivysettings.xml", workshop / "ivy.xml", workshop / "jars"
-    settings.write_text(settings_xml(os.environ.get("HEADRACE_MAVEN_ROOT")), encoding="utf-8")
+    settings.write_text(settings_xml(os.environ.get(MIRROR_VARIABLE)), encoding="utf-8")
     module.write_text(module_xml(artifacts), encoding="utf-8")
     # fmt: off
     command = [
@@ -150,5 +152,5 @@ def _unavailable(artifacts: Iterable[Artifact], destination: Path, cause: str) -
     return HeadraceError(
         "jars_unavailable",
         f"{', '.join(map(str, artifacts))} cannot be downloaded to {destination}: {cause.rstrip('.')}.",
-        hint="Connect to the network once, set HEADRACE_MAVEN_ROOT to a mirror, or copy the files there.",
+        hint=f"Connect to the network once, set {MIRROR_VARIABLE} to a mirror, or copy the files there.",
     )

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
+from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame
 
 from headrace.api.define import Definition
 from headrace.api.guard import refuse_writes
 from headrace.errors import HeadraceError
+from headrace.refresh.failure import query_error
 from headrace.refresh.result import RefreshResult
 from headrace.sql import statements as st
 from headrace.sql.ddl import parse_statement
+from headrace.sql.tokens import tokenize
 
 if TYPE_CHECKING:
     from headrace.api.connection import Headrace
 
-# Statements after which a view or an external table may have come or gone.
-_DEFINES = re.compile(r"\s*(CREATE|DROP|ALTER|REPLACE|CONVERT|CLONE|RESTORE)\b", re.IGNORECASE)
+# Statements after which a view or an external table may have come or gone; a script may hold any of them.
+_DEFINES = frozenset({"CREATE", "DROP", "ALTER", "REPLACE", "CONVERT", "BEGIN", "EXECUTE"})
 
 
 def run_statement(hr: Headrace, text: str) -> DataFrame:
@@ -94,10 +96,22 @@ def refresh_frame(hr: Headrace, result: RefreshResult) -> DataFrame:
 
 def _pass_through(hr: Headrace, statement: st.Passthrough) -> DataFrame:
     refuse_writes(hr.catalog, statement.target_writes, hr.qualify)
-    result = hr.spark.sql(hr.frames.bind(statement.text))
-    if _DEFINES.match(statement.text):
+    try:
+        result = hr.spark.sql(hr.frames.bind(statement.text))
+    except (AnalysisException, ParseException) as error:
+        raise query_error(error) from error
+    if _first_word(statement.text) in _DEFINES:
         hr.remember_relations()
     return result
+
+
+def _first_word(text: str) -> str:
+    """Give a statement's verb, past any comments.
+
+    >>> _first_word("/* hm */ create view v AS SELECT 1 AS x")
+    'CREATE'
+    """
+    return next((token.text.upper() for token in tokenize(text)), "")
 
 
 def _alter(hr: Headrace, alter: st.AlterStreamTable) -> str:

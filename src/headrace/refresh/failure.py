@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 
 from headrace.catalog import StreamTable
@@ -34,7 +35,7 @@ def query_error(error: PySparkException, *, offset: Position | None = None) -> H
     return HeadraceError(
         _CODES.get(condition, fallback),
         message,
-        hint="Correct the query and try again; nothing was created or changed.",
+        hint="Correct the statement and try again; nothing was created or changed.",
         position=_place(str(error), offset),
     )
 
@@ -49,7 +50,7 @@ def as_headrace_error(error: Exception, name: TableName) -> HeadraceError:
             known.code, f"Refreshing {name} failed: {known.message}", hint=_resume_hint(name)
         )
     return HeadraceError(
-        "refresh_failed", f"Refreshing {name} failed: {_first_lines(str(error))}", hint=_resume_hint(name)
+        "refresh_failed", f"Refreshing {name} failed: {_root_cause(error)}", hint=_resume_hint(name)
     )
 
 
@@ -63,6 +64,16 @@ def storage_missing(table: StreamTable) -> HeadraceError:
 
 def _resume_hint(name: TableName) -> str:
     return f"Its contents are as before. Correct the cause, then REFRESH STREAM TABLE {name}."
+
+
+def _root_cause(error: Exception) -> str:
+    """Give the innermost message: Spark wraps the row's own error in those of its task and its job."""
+    if not isinstance(error, Py4JJavaError):
+        return _first_lines(str(error))
+    cause = error.java_exception
+    while cause.getCause() is not None:
+        cause = cause.getCause()
+    return _first_lines(str(cause.getMessage() or cause.toString()))
 
 
 def _first_lines(text: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime, timedelta
 
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from headrace.catalog import Action, Catalog, RefreshState, Status, this_owner
@@ -49,7 +48,7 @@ class Refresher:
             try:
                 task = self._prepare(attempt)
                 return self._carry_out(task, self._decide(task, full=full))
-            except (HeadraceError, PySparkException) as error:
+            except Exception as error:
                 raise self._fail(attempt, error) from error
 
     def _prepare(self, attempt: Attempt) -> Task:

@@ -1,0 +1,88 @@
+"""Connecting: folders that cannot be used, catalogs that cannot be read, sessions of the user's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import headrace
+from headrace import Headrace, HeadraceError
+from headrace.runtime.session import DELTA_CATALOG, DELTA_EXTENSION
+from tests.conftest import refreshed, rows
+from tests.postgres import PostgresServer, postgres_server
+
+__all__ = ["postgres_server"]  # a fixture, used by its name
+
+
+def test_a_warehouse_that_cannot_be_written() -> None:
+    with pytest.raises(HeadraceError, match="/proc/lake") as refusal:
+        headrace.connect(warehouse="/proc/lake")
+    assert refusal.value.code == "warehouse_not_writable"
+    assert refusal.value.hint
+
+
+def test_a_corrupt_catalog_is_refused_and_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "lake" / "_headrace" / "catalog.sqlite"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"not a database at all" * 100)
+    with pytest.raises(HeadraceError) as refusal:
+        headrace.connect(warehouse=tmp_path / "lake")
+    assert refusal.value.code in {"catalog_corrupt", "catalog_foreign"}
+    assert file.read_bytes() == b"not a database at all" * 100
+
+
+def test_an_unknown_setting_suggests_the_right_one(tmp_path: Path) -> None:
+    with pytest.raises(HeadraceError, match="warehouse"):
+        headrace.connect(warehous=tmp_path)
+
+
+def test_a_closed_connection_says_so(lake: Headrace) -> None:
+    lake.close()
+    with pytest.raises(HeadraceError) as refusal:
+        lake.sql("SELECT 1")
+    assert refusal.value.code == "connection_closed"
+
+
+def test_the_user_s_own_session_with_a_postgresql_catalog(
+    shop: Headrace, postgres_server: PostgresServer
+) -> None:
+    url = postgres_server.create_database()
+    with headrace.connect(spark=shop.spark, catalog_url=url) as hr:
+        hr.sql("CREATE STREAM TABLE named AS SELECT id, name FROM customers WHERE name IS NOT NULL")
+        hr.sql("INSERT INTO customers VALUES (4, 'Di', 'east')")
+        assert refreshed(hr, "named").action == "FULL"
+        assert rows(hr, "SELECT name FROM named") == [("Ada",), ("Bo",), ("Di",)]
+        assert [row["name"] for row in hr.stream_tables().collect()] == ["default.named"]
+    with headrace.connect(spark=shop.spark, catalog_url=url) as again:
+        assert refreshed(again, "named").action == "NO_DATA"
+    assert shop.stream_tables().count() == 0
+
+
+def test_the_user_s_session_needs_a_catalog(lake: Headrace) -> None:
+    with pytest.raises(HeadraceError) as refusal:
+        headrace.connect(spark=lake.spark)
+    assert refusal.value.code == "catalog_url_missing"
+
+
+def test_a_session_without_delta_is_told_exactly_what_is_missing(lake: Headrace, tmp_path: Path) -> None:
+    context = lake.spark.sparkContext
+    options = context._jvm.java.util.HashMap()
+    options.put("spark.sql.extensions", "")
+    options.put("spark.sql.catalog.spark_catalog", "")
+    bare = SparkSession(
+        context, SparkSession._get_j_spark_session_class(context._jvm)(context._jsc.sc(), options)
+    )
+    with pytest.raises(HeadraceError) as refusal:
+        headrace.connect(spark=bare, catalog_url=f"sqlite:///{tmp_path}/c.sqlite")
+    assert refusal.value.code == "delta_not_configured"
+    assert f"spark.sql.extensions={DELTA_EXTENSION}" in refusal.value.message
+    assert f"spark.sql.catalog.spark_catalog={DELTA_CATALOG}" in refusal.value.message
+    assert not (tmp_path / "c.sqlite").exists()
+
+
+def test_everything_else_passes_to_spark(lake: Headrace) -> None:
+    assert lake.sql("SELECT 1 + 1 AS two").collect()[0].two == 2
+    assert lake.sql("SHOW SCHEMAS").count() == 1
+    assert lake.sql("VALUES (1), (2)").count() == 2

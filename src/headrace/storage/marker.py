@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from headrace.catalog import Frontier, decode_frontier, encode_frontier
 from headrace.sources.log import Commit
@@ -23,10 +24,13 @@ class Marker:
     frontier: Frontier
     data_timestamp: datetime
     started_at: datetime
+    # Known before the commit where a change is applied, not where Spark computes the contents while writing.
+    rows_inserted: int | None = None
+    rows_deleted: int | None = None
 
     def encode(self) -> str:
         """Write the marker as a commit's user metadata."""
-        body = {
+        body: dict[str, Any] = {
             "stream_table": self.stream_table,
             "refresh": self.refresh,
             "action": self.action,
@@ -35,6 +39,8 @@ class Marker:
             "data_timestamp": self.data_timestamp.isoformat(),
             "started_at": self.started_at.isoformat(),
         }
+        counts = {"rows_inserted": self.rows_inserted, "rows_deleted": self.rows_deleted}
+        body |= {name: count for name, count in counts.items() if count is not None}
         return json.dumps({_KEY: body}, separators=(",", ":"))
 
 
@@ -50,6 +56,8 @@ def read_marker(commit: Commit) -> Marker | None:
             frontier=decode_frontier(json.dumps(body["frontier"])),
             data_timestamp=datetime.fromisoformat(body["data_timestamp"]),
             started_at=datetime.fromisoformat(body["started_at"]),
+            rows_inserted=body.get("rows_inserted"),
+            rows_deleted=body.get("rows_deleted"),
         )
     except (ValueError, KeyError, TypeError):
         return None

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from headrace.sources.delta import DeltaSource
 from headrace.sources.log import Commit, DeltaLog
 from headrace.sql.names import TableName, quote
+from headrace.storage.layout import rows_per_file, table_properties
 from headrace.storage.marker import Marker, read_marker
 
 # Delta accepts these in a column's name only under column mapping.
@@ -47,6 +48,8 @@ class Storage:
     def overwrite(self, rows: DataFrame, marker: Marker, *, new_schema: bool = False) -> Commit:
         """Replace the contents in one commit that carries the frontier; a failure leaves the old ones."""
         writer = rows.write.format("delta").mode("overwrite").option("userMetadata", marker.encode())
+        # The next changes copy whole files: see layout.rows_per_file.
+        writer = writer.option("maxRecordsPerFile", rows_per_file(self.row_count()))
         if new_schema:
             writer = writer.option("overwriteSchema", "true")
         writer.save(self.location)
@@ -87,6 +90,7 @@ def create_storage(
     *,
     cluster_by: Sequence[str] = (),
     comment: str = "",
+    change_feed: bool = False,
 ) -> None:
     """Create the empty Delta table of a stream table under its name."""
     listed = ", ".join(f"{quote(column)} {type_}" for column, type_ in columns)
@@ -96,6 +100,8 @@ def create_storage(
     if comment:
         escaped = comment.replace("\\", "\\\\").replace("'", "\\'")
         clauses.append(f"COMMENT '{escaped}'")
-    if any(_NEEDS_MAPPING & set(column) for column, _ in columns):
-        clauses.append("TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
+    mapped = any(_NEEDS_MAPPING & set(column) for column, _ in columns)
+    properties = table_properties(mapped_columns=mapped, change_feed=change_feed)
+    listed = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
+    clauses.append(f"TBLPROPERTIES ({listed})")
     spark.sql(" ".join(clauses))

@@ -1,0 +1,179 @@
+"""Find where the rows that a change takes away are stored: file and position, copy by copy."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.storage.apply.change import WEIGHT
+from headrace.storage.apply.skipping import FileFilter
+from headrace.storage.data_files import read_columns
+from headrace.storage.identity import Integers, comparable, distinct_count, is_nested, row_codes
+from headrace.storage.snapshot import DataFile, Snapshot
+from headrace.storage.vectors import read_vector
+
+# Candidates compared at once: enough that numpy's fixed costs vanish, few enough to hold beside the files.
+_BATCH_ROWS = 200_000
+
+# Candidates per lost row beyond which another column is asked before all of them are compared.
+_ENOUGH = 4
+
+Positions = Mapping[str, Integers]
+
+
+@dataclass(frozen=True)
+class Found:
+    """The positions to delete per file, and how many copies are nowhere to be found."""
+
+    positions: Positions
+    missing: int
+
+
+@dataclass(frozen=True)
+class _Candidates:
+    """Rows of one file that agree with some lost row in the narrowing columns."""
+
+    file: DataFile
+    positions: Integers
+    rows: pa.Table
+
+
+def find_rows(snapshot: Snapshot, losses: pa.Table, match: Sequence[str]) -> Found:
+    """Find the lost rows by their values in the columns `match`, newest files first.
+
+    The most telling column narrows each file to few candidates; all columns decide. The search ends when
+    every copy is found, so a change of recent rows reads recent files alone.
+    """
+    search = _Search(losses, match)
+    files = FileFilter(losses, match).select(snapshot.files)
+    for batch in _batches(_candidates(snapshot, files, search), search):
+        search.settle(batch)
+        if search.missing == 0:
+            break
+    return Found(search.positions, search.missing)
+
+
+class _Search:
+    """The lost rows, and what is still missing of them."""
+
+    def __init__(self, losses: pa.Table, match: Sequence[str]) -> None:
+        self.losses = losses
+        self.match = list(match)
+        self._wanted: Integers = losses[WEIGHT].to_numpy().astype(np.int64)
+        self._parts: dict[str, list[Integers]] = {}
+        self.narrowing = _narrowing_columns(losses, match)
+
+    @property
+    def missing(self) -> int:
+        return int(self._wanted.sum())
+
+    @property
+    def positions(self) -> dict[str, Integers]:
+        return {path: np.sort(np.concatenate(parts)) for path, parts in self._parts.items()}
+
+    def settle(self, batch: Sequence[_Candidates]) -> None:
+        """Take candidates that are wanted, of equal ones no more than are wanted."""
+        rows = pa.concat_tables([self.losses.select(self.match), *(part.rows for part in batch)])
+        codes = row_codes(rows, self.match)
+        wanted, offered = codes[: self.losses.num_rows], codes[self.losses.num_rows :]
+        order = np.argsort(wanted, kind="stable")
+        place = np.minimum(np.searchsorted(wanted[order], offered), len(order) - 1)
+        # A candidate that equals no lost row is counted as one of its own.
+        which = np.where(wanted[order[place]] == offered, order[place], -1)
+        taken = (which >= 0) & (_rank_among_equals(which) < self._wanted[which])
+        np.subtract.at(self._wanted, which[taken], 1)
+        start = 0
+        for part in batch:
+            end = start + len(part.positions)
+            chosen = part.positions[taken[start:end]]
+            if len(chosen):
+                self._parts.setdefault(part.file.path, []).append(chosen)
+            start = end
+
+
+def _rank_among_equals(values: Integers) -> Integers:
+    """Number equal values from 0 in their order.
+
+    >>> _rank_among_equals(np.array([7, 5, 7, 7, 5])).tolist()
+    [0, 0, 1, 2, 1]
+    """
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    starts = (
+        np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]) if len(values) else np.zeros(0, np.int64)
+    )
+    lengths = np.diff(np.r_[starts, len(values)])
+    ranks = np.empty(len(values), dtype=np.int64)
+    ranks[order] = np.arange(len(values)) - np.repeat(starts, lengths)
+    return ranks
+
+
+def _narrowing_columns(losses: pa.Table, match: Sequence[str]) -> list[str]:
+    """Order the columns that Arrow can search by, the one with most distinct values first."""
+    plain = [column for column in match if not is_nested(losses.schema.field(column).type)]
+    return sorted(plain, key=lambda column: -distinct_count(losses[column]))
+
+
+def _candidates(snapshot: Snapshot, files: Sequence[DataFile], search: _Search) -> Iterator[_Candidates]:
+    """Read files a few at a time, newest first."""
+    newest_first = sorted(files, key=lambda file: -int(file.add.get("modificationTime", 0)))
+    workers = os.cpu_count() or 2
+    remaining = iter(newest_first)
+    with ThreadPoolExecutor(workers) as pool:
+        while group := list(islice(remaining, workers)):
+            yield from pool.map(lambda file: _narrow(snapshot, file, search), group)
+
+
+def _narrow(snapshot: Snapshot, file: DataFile, search: _Search) -> _Candidates:
+    """Keep the rows of a file that agree with some lost row in one column after another, while many do."""
+    lead = search.narrowing[0] if search.narrowing else search.match[0]
+    first = read_columns(snapshot, file.path, [lead])
+    positions: Integers = np.arange(first.num_rows, dtype=np.int64)
+    if search.narrowing:
+        positions = positions[_is_among(first[lead], search.losses[lead])]
+    positions = _visible(snapshot, file, positions)
+    if not len(positions):
+        return _Candidates(file, positions, first.slice(0, 0))
+    others = [column for column in search.match if column != lead]
+    rows = read_columns(snapshot, file.path, others).append_column(lead, first[lead]) if others else first
+    rows = rows.select(search.match).take(pa.array(positions))
+    for column in search.narrowing[1:]:
+        if len(positions) <= _ENOUGH * search.losses.num_rows:
+            break
+        keep = _is_among(rows[column], search.losses[column])
+        positions, rows = positions[keep], rows.filter(pa.array(keep))
+    return _Candidates(file, positions, rows)
+
+
+def _is_among(values: pa.ChunkedArray, wanted: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+    found = pc.is_in(comparable(values), value_set=comparable(wanted).combine_chunks())
+    return np.asarray(found.to_numpy(), dtype=np.bool_)
+
+
+def _visible(snapshot: Snapshot, file: DataFile, positions: Integers) -> Integers:
+    if file.vector is None or not len(positions):
+        return positions
+    return positions[~np.isin(positions, read_vector(snapshot.location, file.vector))]
+
+
+def _batches(candidates: Iterator[_Candidates], search: _Search) -> Iterator[list[_Candidates]]:
+    """Gather candidates until they may settle the search or fill a batch."""
+    batch: list[_Candidates] = []
+    rows = 0
+    for part in candidates:
+        if len(part.positions):
+            batch.append(part)
+            rows += len(part.positions)
+        if rows >= min(max(search.missing, 1), _BATCH_ROWS):
+            yield batch
+            batch, rows = [], 0
+    if batch:
+        yield batch

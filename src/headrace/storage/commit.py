@@ -1,0 +1,121 @@
+"""The commit that carries data and frontier: written whole, once, at the version after the one read."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version as package_version
+from pathlib import Path
+from typing import Any
+
+from headrace.errors import HeadraceError
+from headrace.sources.log import Commit
+from headrace.storage.marker import Marker
+from headrace.storage.table import Storage
+
+# Names our transactions in the log: Spark then refuses one of two refreshes that overlap.
+APP_ID = "headrace"
+
+
+class VersionTaken(Exception):  # noqa: N818 - the retry loop's signal, never shown to a user
+    """Somebody committed the version that we meant to write."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draft:
+    """What a commit will do, before it has a version."""
+
+    operation: str
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    metrics: Mapping[str, int] = field(default_factory=dict)
+    adds: Sequence[Mapping[str, Any]] = ()
+    removes: Sequence[Mapping[str, Any]] = ()
+    change_files: Sequence[Mapping[str, Any]] = ()
+    metadata: Mapping[str, Any] | None = None
+    protocol: Mapping[str, Any] | None = None
+
+
+def commit_draft(storage: Storage, draft: Draft, marker: Marker, *, read_version: int) -> Commit:
+    """Commit onto the version that was read, or raise VersionTaken and change nothing."""
+    version = read_version + 1
+    lines: list[Mapping[str, Any]] = [{"commitInfo": _commit_info(draft, marker, read_version)}]
+    lines.append({"txn": {"appId": APP_ID, "version": version, "lastUpdated": _now()}})
+    lines += [{"protocol": draft.protocol}] if draft.protocol else []
+    lines += [{"metaData": draft.metadata}] if draft.metadata else []
+    lines += [{"remove": action} for action in draft.removes]
+    lines += [{"add": action} for action in draft.adds]
+    lines += [{"cdc": action} for action in draft.change_files]
+    text = "\n".join(json.dumps(line, separators=(",", ":"), ensure_ascii=False) for line in lines)
+    _put_if_absent(Path(storage.location) / "_delta_log" / f"{version:020d}.json", text + "\n")
+    commit = storage.log.commit(version)
+    assert commit is not None
+    return commit
+
+
+def check_commits_since(storage: Storage, marker: Marker, base: int) -> Commit | None:
+    """Look at what was committed after a version that we relied on.
+
+    Gives the commit of this very refresh if it is among them, so that a retry repeats nothing. Commits
+    that only move rows are no obstacle; a change by anybody else is.
+    """
+    for commit, own in storage.commits_since(base):
+        if commit is None:
+            raise _written_by_others(storage, "a commit is gone from its log")
+        if own is not None and own.refresh == marker.refresh and own.started_at == marker.started_at:
+            return commit
+        if own is not None:
+            raise HeadraceError(
+                "refresh_overtaken",
+                f"Another refresh wrote version {commit.version} of {storage.location} meanwhile.",
+                hint="Nothing is lost; the next refresh goes on from there.",
+            )
+        if commit.changes_data or commit.metadata is not None:
+            raise _written_by_others(storage, f"version {commit.version} ({commit.operation}) is not ours")
+    return None
+
+
+def _written_by_others(storage: Storage, finding: str) -> HeadraceError:
+    return HeadraceError(
+        "storage_written_by_others",
+        f"The Delta table of the stream table at {storage.location} was written by somebody else: {finding}.",
+        hint="The next refresh rebuilds it; write to the sources instead.",
+    )
+
+
+def _commit_info(draft: Draft, marker: Marker, read_version: int) -> dict[str, Any]:
+    return {
+        "timestamp": _now(),
+        "operation": draft.operation,
+        "operationParameters": dict(draft.parameters),
+        "readVersion": read_version,
+        "isolationLevel": "Serializable",
+        "isBlindAppend": False,
+        # Delta's history shows metrics as a map of texts.
+        "operationMetrics": {name: str(value) for name, value in draft.metrics.items()},
+        "engineInfo": f"Headrace/{package_version('headrace')}",
+        "txnId": str(uuid.uuid4()),
+        "userMetadata": marker.encode(),
+    }
+
+
+def _now() -> int:
+    return int(time.time() * 1000)
+
+
+def _put_if_absent(path: Path, text: str) -> None:
+    """Make a file appear with all its contents, unless there is one of its name."""
+    draft = path.with_name(f"_commit_{uuid.uuid4()}.json.tmp")
+    draft.write_text(text, encoding="utf-8")
+    try:
+        # A link appears at once and never replaces another, unlike a renamed or a slowly written file.
+        os.link(draft, path)
+    except FileExistsError:
+        raise VersionTaken from None
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            draft.unlink()

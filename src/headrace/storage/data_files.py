@@ -1,0 +1,171 @@
+"""Parquet files of a stream table: written with the statistics that let readers skip them, and read back."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pyarrow.types as pt
+
+from headrace.storage.layout import INDEXED_COLUMNS, ROW_GROUP_ROWS, STATISTICS_PREFIX
+from headrace.storage.snapshot import Action, Snapshot
+
+CHANGE_FOLDER = "_change_data"
+
+
+def write_data_file(location: str, rows: pa.Table) -> dict[str, Any]:
+    """Write one data file and give the action that would add it; without a commit nobody sees it."""
+    path = f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
+    size = _write(Path(location) / path, rows)
+    return {
+        "path": path,
+        "partitionValues": {},
+        "size": size,
+        "modificationTime": _now(),
+        "dataChange": True,
+        "stats": file_statistics(rows),
+    }
+
+
+def write_change_file(location: str, rows: pa.Table) -> dict[str, Any]:
+    """Write rows with their `_change_type` for readers of the change feed."""
+    path = f"{CHANGE_FOLDER}/cdc-00000-{uuid.uuid4()}.c000.snappy.parquet"
+    (Path(location) / CHANGE_FOLDER).mkdir(exist_ok=True)
+    size = _write(Path(location) / path, rows)
+    return {"path": path, "partitionValues": {}, "size": size, "dataChange": False}
+
+
+def removal(add: Action) -> dict[str, Any]:
+    """Give the action that removes a live file."""
+    kept = {key: add[key] for key in ("path", "partitionValues", "size", "deletionVector") if add.get(key)}
+    kept.setdefault("partitionValues", {})
+    return kept | {"deletionTimestamp": _now(), "dataChange": True, "extendedFileMetadata": True}
+
+
+def read_columns(snapshot: Snapshot, path: str, columns: list[str]) -> pa.Table:
+    """Read columns of one file in the table's types; a column younger than the file is NULL."""
+    # Spark may write times as INT96, which Arrow would take for nanoseconds and overflow.
+    file = pq.ParquetFile(Path(snapshot.location) / path, pre_buffer=True, coerce_int96_timestamp_unit="us")
+    present = [column for column in columns if column in file.schema_arrow.names]
+    rows = file.read(columns=present)
+    schema = pa.schema([snapshot.arrow_schema.field(column) for column in columns])
+    arrays = [rows[f.name] if f.name in present else pa.nulls(rows.num_rows, f.type) for f in schema]
+    return pa.table(arrays, names=columns).cast(schema)
+
+
+def stored_rows(location: str, add: Action) -> int:
+    """Count the rows of a file, hidden ones too."""
+    stated = json.loads(add.get("stats") or "{}").get("numRecords")
+    return int(stated if stated is not None else pq.read_metadata(Path(location) / add["path"]).num_rows)
+
+
+def conform(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Bring rows into the table's columns and types, refusing any loss."""
+    return rows.select(schema.names).cast(schema)
+
+
+def file_statistics(rows: pa.Table) -> str:
+    """Write Delta's statistics of a file: how many rows, and per column the bounds and the NULLs.
+
+    >>> file_statistics(pa.table({"id": [3, 1], "name": [None, "x"]}))
+    '{"numRecords":2,"minValues":{"id":1,"name":"x"},"maxValues":{"id":3,"name":"x"},"nullCount":{"id":0,"name":1}}'
+    """
+    low: dict[str, Any] = {}
+    high: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    for name in rows.column_names[:INDEXED_COLUMNS]:
+        column = rows[name]
+        if pt.is_nested(column.type):
+            continue
+        nulls[name] = column.null_count
+        for bounds in _bounds(column):
+            low[name], high[name] = bounds
+    body = {"numRecords": rows.num_rows, "minValues": low, "maxValues": high, "nullCount": nulls}
+    return _to_json(body)
+
+
+def _write(path: Path, rows: pa.Table) -> int:
+    pq.write_table(rows, path, compression="snappy", row_group_size=ROW_GROUP_ROWS, store_schema=False)
+    return path.stat().st_size
+
+
+def _now() -> int:
+    return int(time.time() * 1000)
+
+
+def _bounds(column: pa.ChunkedArray) -> Iterator[tuple[Any, Any]]:
+    """Yield the bounds of a column, or nothing where it has none that every reader compares alike."""
+    if not _has_bounds(column.type) or column.null_count == len(column):
+        return
+    if pt.is_floating(column.type) and not pc.all(pc.is_finite(column)).as_py():
+        return
+    if pt.is_timestamp(column.type):
+        yield _time_bounds(column)
+        return
+    found = pc.min_max(column)
+    low, high = found["min"].as_py(), found["max"].as_py()
+    if pt.is_date(column.type):
+        yield low.isoformat(), high.isoformat()
+    elif isinstance(low, str):
+        yield low[:STATISTICS_PREFIX], _cut_up(high)
+    else:
+        yield low, high
+
+
+def _has_bounds(type_: pa.DataType) -> bool:
+    ordered = (pt.is_integer, pt.is_floating, pt.is_decimal, pt.is_date, pt.is_timestamp, pt.is_string)
+    return any(is_of(type_) for is_of in ordered)
+
+
+def _cut_up(text: str) -> str:
+    """Shorten an upper bound to one that is still above.
+
+    >>> _cut_up("a" * 40) > "a" * 40
+    True
+    """
+    return text if len(text) <= STATISTICS_PREFIX else text[:STATISTICS_PREFIX] + "\U0010ffff"
+
+
+def _time_bounds(column: pa.ChunkedArray) -> tuple[str, str]:
+    """Write bounds in milliseconds, the upper one rounded up, as Delta keeps no finer ones."""
+    found = pc.min_max(column.cast(pa.int64()))
+    zone = "Z" if column.type.tz else ""
+    low, high = found["min"].as_py() // 1000, -(-found["max"].as_py() // 1000)
+    return _milliseconds(low) + zone, _milliseconds(high) + zone
+
+
+def _milliseconds(value: int) -> str:
+    moment = datetime(1970, 1, 1) + timedelta(milliseconds=value)  # noqa: DTZ001 - the caller names the zone
+    return moment.isoformat(timespec="milliseconds")
+
+
+def _to_json(body: Mapping[str, Any]) -> str:
+    """Write decimals as the numbers they are, digit by digit.
+
+    >>> _to_json({"x": Decimal("12345678901234567890.10")})
+    '{"x":12345678901234567890.10}'
+    """
+    marks: dict[str, str] = {}
+
+    def encode(value: Any) -> str:
+        if isinstance(value, Decimal):
+            mark = f"@{uuid.uuid4().hex}@"
+            marks[f'"{mark}"'] = format(value, "f")
+            return mark
+        if isinstance(value, date):
+            return value.isoformat()
+        raise TypeError(f"{type(value).__name__} has no place in statistics")
+
+    text = json.dumps(body, separators=(",", ":"), ensure_ascii=False, default=encode)
+    for mark, number in marks.items():
+        text = text.replace(mark, number)
+    return text

@@ -1,0 +1,113 @@
+"""What the driver may write by itself: tables whose every feature it knows; Spark writes the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from headrace.storage.snapshot import Snapshot
+
+# Features that ask nothing of a writer but what ours does: statistics for every file, vectors kept, no column
+# mapped, computed or checked.
+_KNOWN_FEATURES = frozenset(
+    {
+        "appendOnly",
+        "changeDataFeed",
+        "clustering",
+        "deletionVectors",
+        "domainMetadata",
+        "invariants",
+        "timestampNtz",
+        "v2Checkpoint",
+        "vacuumProtocolCheck",
+    }
+)
+# From version 3 on, a protocol without named features may check, compute or map columns.
+_LAST_PLAIN_WRITER = 2
+_NAMED_FEATURES_WRITER = 7
+
+_EXACT_TYPES = frozenset(
+    {
+        "string",
+        "long",
+        "integer",
+        "short",
+        "byte",
+        "float",
+        "double",
+        "boolean",
+        "binary",
+        "date",
+        "timestamp",
+        "timestamp_ntz",
+    }
+)
+
+
+def driver_obstacle(snapshot: Snapshot) -> str:
+    """Say why the driver cannot write to a table, or nothing where it can."""
+    return next(_obstacles(snapshot), "")
+
+
+def _obstacles(snapshot: Snapshot) -> Iterator[str]:
+    yield from _protocol_obstacles(snapshot)
+    configuration = snapshot.configuration
+    if configuration.get("delta.columnMapping.mode", "none") != "none":
+        yield "its columns are mapped"
+    if configuration.get("delta.appendOnly", "").lower() == "true":
+        yield "it only takes appends"
+    if any(key.startswith("delta.constraints.") for key in configuration):
+        yield "it has check constraints"
+    if snapshot.metadata.get("partitionColumns"):
+        yield "it is partitioned"
+    for field in snapshot.fields:
+        yield from _field_obstacles(field)
+    if any("%" in file.path or ":" in file.path or file.path.startswith("/") for file in snapshot.files):
+        yield "some of its files lie elsewhere"
+
+
+def _protocol_obstacles(snapshot: Snapshot) -> Iterator[str]:
+    unknown = sorted(snapshot.features - _KNOWN_FEATURES)
+    if unknown:
+        yield f"it has the table feature {unknown[0]}"
+    writer = int(snapshot.protocol["minWriterVersion"])
+    if _LAST_PLAIN_WRITER < writer < _NAMED_FEATURES_WRITER and not _only_has_change_feed(snapshot):
+        yield f"its protocol is writer version {writer}"
+
+
+def _only_has_change_feed(snapshot: Snapshot) -> bool:
+    """Version 4 is what Delta gives a table for its change feed; whatever else it allows shows elsewhere."""
+    return int(snapshot.protocol["minWriterVersion"]) <= 4 and snapshot.has_change_feed
+
+
+def _field_obstacles(field: Mapping[str, Any]) -> Iterator[str]:
+    name = field["name"]
+    if not field.get("nullable", True):
+        yield f"its column {name} is NOT NULL"
+    extra = sorted(set(field.get("metadata") or {}) - {"comment"})
+    if extra:
+        yield f"its column {name} carries {extra[0]}"
+    odd = next(_odd_types(field["type"]), "")
+    if odd:
+        yield f"its column {name} has the type {odd}"
+
+
+def _odd_types(type_: Any) -> Iterator[str]:
+    """Yield types that Arrow does not carry exactly.
+
+    >>> list(_odd_types({"type": "array", "elementType": "variant", "containsNull": True}))
+    ['variant']
+    """
+    if isinstance(type_, str):
+        if type_ not in _EXACT_TYPES and not type_.startswith("decimal("):
+            yield type_
+        return
+    match type_["type"]:
+        case "struct":
+            for field in type_["fields"]:
+                yield from _field_obstacles(field)
+        case "array":
+            yield from _odd_types(type_["elementType"])
+        case "map":
+            yield from _odd_types(type_["keyType"])
+            yield from _odd_types(type_["valueType"])

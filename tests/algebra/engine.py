@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache, cached_property
 from typing import Any
 
 import duckdb
@@ -12,6 +13,7 @@ import sqlglot
 
 from headrace.delta.compile import ChangePlan, compile_change, query_sql
 from headrace.plan.build import Plan, plan_query
+from headrace.plan.hidden import WEIGHT
 from headrace.plan.nodes import State
 from headrace.sql.analysis import Analysis, Column, Table, View, analyze
 from headrace.sql.dialect import VerbatimSpark
@@ -19,6 +21,7 @@ from headrace.sql.names import TableName
 
 Row = tuple[Any, ...]
 Rows = Counter[Row]
+Schemas = Mapping[str, Sequence[tuple[str, str]]]
 
 # Functions that Spark has under another name than DuckDB.
 _MACROS = (
@@ -31,51 +34,68 @@ def name_of(table: str) -> TableName:
     return TableName("default", table)
 
 
+def _connect() -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect(":memory:")
+    connection.execute("SET threads = 1")
+    for macro in _MACROS:
+        connection.execute(macro)
+    return connection
+
+
+@cache
+def _shared_connection() -> duckdb.DuckDBPyConnection:
+    return _connect()
+
+
+def _literal(value: Any) -> str:
+    match value:
+        case None:
+            return "NULL"
+        case str():
+            return "'" + value.replace("'", "''") + "'"
+    return str(value)
+
+
 @dataclass
 class Database:
     """Tables in three states: old, new, and the change between them."""
 
-    schemas: Mapping[str, Sequence[tuple[str, str]]]
-    views: Mapping[str, tuple[str, Sequence[str]]] = field(default_factory=dict)
+    schemas: Schemas
     rows: dict[str, Rows] = field(default_factory=dict)
-    connection: duckdb.DuckDBPyConnection = field(default_factory=lambda: duckdb.connect(":memory:"))
+    views: Mapping[str, tuple[str, Sequence[str]]] = field(default_factory=dict)
+    connection: duckdb.DuckDBPyConnection = field(default_factory=_connect)
 
     def __post_init__(self) -> None:
-        self.connection.execute("SET threads = 1")
-        for macro in _MACROS:
-            self.connection.execute(macro)
         for table, columns in self.schemas.items():
-            listed = ", ".join(f'"{column}" {type_}' for column, type_ in columns)
-            self.rows.setdefault(table, Counter())
-            for state in ("old", "new"):
-                self.connection.execute(f"CREATE TABLE {table}_{state} ({listed})")
-            self.connection.execute(f"CREATE TABLE {table}_change ({listed}, __hr_weight BIGINT)")
-        for table, rows in self.rows.items():
-            for state in ("old", "new"):
-                self._insert(f"{table}_{state}", list(rows.elements()))
+            rows = self.rows.setdefault(table, Counter())
+            weighted = [*columns, (WEIGHT, "BIGINT")]
+            self._write(f"{table}_old", columns, rows.elements())
+            self._write(f"{table}_new", columns, rows.elements())
+            self._write(f"{table}_change", weighted, ())
+
+    @classmethod
+    def shared(cls, schemas: Schemas, rows: dict[str, Rows]) -> Database:
+        """A database on the connection that all cases of a process share."""
+        return cls(schemas, rows, connection=_shared_connection())
 
     def change(self, changes: Mapping[str, Rows]) -> None:
         """Move every table to its next state; weights may be negative, counts may not become so."""
-        for table in self.schemas:
+        for table, columns in self.schemas.items():
             change = Counter({row: n for row, n in changes.get(table, Counter()).items() if n})
-            old = self.rows[table]
-            new = Counter(old)
+            old, new = self.rows[table], Counter(self.rows[table])
             new.update(change)
             assert all(count >= 0 for count in new.values()), "a row is deleted that is not there"
-            new = +new
-            self._replace(f"{table}_old", list(old.elements()))
-            self._replace(f"{table}_new", list(new.elements()))
-            self._replace(f"{table}_change", [(*row, weight) for row, weight in change.items()])
-            self.rows[table] = new
+            self.rows[table] = +new
+            self._write(f"{table}_old", columns, old.elements())
+            self._write(f"{table}_new", columns, self.rows[table].elements())
+            weighted = ((*row, weight) for row, weight in change.items())
+            self._write(f"{table}_change", [*columns, (WEIGHT, "BIGINT")], weighted)
 
-    def _replace(self, table: str, rows: list[Row]) -> None:
-        self.connection.execute(f"DELETE FROM {table}")
-        self._insert(table, rows)
-
-    def _insert(self, table: str, rows: list[Row]) -> None:
-        if rows:
-            places = ", ".join("?" for _ in rows[0])
-            self.connection.executemany(f"INSERT INTO {table} VALUES ({places})", rows)
+    def _write(self, table: str, columns: Sequence[tuple[str, str]], rows: Iterable[Row]) -> None:
+        types = ", ".join(f'"{column}" {type_}' for column, type_ in columns)
+        listed = ", ".join(f"({', '.join(map(_literal, row))})" for row in rows)
+        sql = f"CREATE OR REPLACE TABLE {table} ({types});"
+        self.connection.execute(sql + (f"INSERT INTO {table} VALUES {listed}" if listed else ""))
 
     def run(self, sql: str) -> list[Row]:
         return [_plain(row) for row in self.connection.execute(sql).fetchall()]
@@ -93,10 +113,6 @@ def _plain(row: Row) -> Row:
     return tuple(tuple(value) if isinstance(value, list) else value for value in row)
 
 
-def at(state: State) -> Any:
-    return lambda name, _=None: f"{name.table}_{state.value}"
-
-
 def bind(name: TableName, state: State) -> str:
     return f"{name.table}_{state.value}"
 
@@ -109,33 +125,42 @@ class Subject:
     text: str
     analysis: Analysis = field(init=False)
     plan: Plan = field(init=False)
+    _planned: dict[State, str] = field(default_factory=dict)
+    _changes: dict[frozenset[TableName], str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.analysis = analyze(self.text, current_schema="default", resolve=self.database.resolve)
         self.plan = plan_query(self.analysis)
 
-    def as_written(self, state: State) -> Rows:
-        """The result of the query's own text."""
-        text = self.analysis.bound(lambda name: bind(name, state))
+    @cached_property
+    def _text(self) -> str:
+        text = self.analysis.bound(lambda name: bind(name, State.NEW))
         (sql,) = sqlglot.transpile(text, read=VerbatimSpark, write="duckdb")
-        return Counter(self.database.run(sql))
+        return sql
+
+    def as_written(self) -> Rows:
+        """The result of the query's own text, over the new state."""
+        return Counter(self.database.run(self._text))
 
     def planned(self, state: State) -> Rows:
         """The result of the plan."""
-        sql = query_sql(self.plan, lambda name, _: bind(name, state), dialect="duckdb")
-        return Counter(self.database.run(sql))
+        if state not in self._planned:
+            sql = query_sql(self.plan, lambda name, _: bind(name, state), dialect="duckdb")
+            self._planned[state] = sql
+        return Counter(self.database.run(self._planned[state]))
 
     def compiled(self, changed: frozenset[TableName]) -> ChangePlan:
         return compile_change(self.plan, changed)
 
     def change(self, changed: frozenset[TableName]) -> Rows:
         """The net change that the compiled query gives."""
-        compiled = self.compiled(changed)
-        if compiled.empty:
+        if changed not in self._changes:
+            compiled = self.compiled(changed)
+            self._changes[changed] = "" if compiled.empty else compiled.sql(bind, dialect="duckdb")
+        if not self._changes[changed]:
             return Counter()
-        rows = self.database.run(compiled.sql(bind, dialect="duckdb"))
         change: Rows = Counter()
-        for *values, weight in rows:
+        for *values, weight in self.database.run(self._changes[changed]):
             assert weight != 0, "a row without weight"
             assert tuple(values) not in change, "a row twice"
             change[tuple(values)] = weight
@@ -151,7 +176,7 @@ def check_round(subject: Subject, changed: frozenset[TableName], *, as_written: 
     expected.subtract(old)
     assert {r: n for r, n in expected.items() if n} == dict(change), describe(subject, old, new, change)
     if as_written:
-        written = subject.as_written(State.NEW)
+        written = subject.as_written()
         assert new == written, f"{subject.text}\nplan {new - written} text {written - new}"
     return change
 

@@ -101,7 +101,8 @@ class _Renderer:
             case Opaque():
                 return _Block(self._opaque(node))
             case Project():
-                return self._closed(node.child, [exp.alias_(e.copy(), n, quoted=True) for n, e in node.items])
+                items = [exp.alias_(e.copy(), n, quoted=True) for n, e in node.items]
+                return self._closed(node.child, items or self._passed(()))
             case Filter():
                 block = self._open(node.child)
                 return replace(block, where=(*block.where, node.condition))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from sqlglot import exp
 
 from headrace.plan.context import Context, Environment, Subplan
-from headrace.plan.expressions import conjunction, rewrite, wrap
+from headrace.plan.expressions import conjunction, function_name, rewrite, wrap
 from headrace.plan.hidden import SUBQUERY
 from headrace.plan.scope import Scope, Unplannable
 
@@ -40,6 +40,9 @@ def resolve(
                 return _in(context, environment, scope, node, again)
             case exp.Subquery() | exp.Query():
                 return _note(context, environment, scope, "scalar", node)
+        if function_name(node) == "exists" and isinstance(node.expressions[0], (exp.Subquery, exp.Query)):
+            # EXISTS over a set operation in parentheses parses as a call.
+            return _note(context, environment, scope, "exists", node.expressions[0])
         if isinstance(node, _COMPARISONS) and isinstance(node.expression, (exp.Any, exp.All)):
             return _quantified(context, environment, scope, node, again)
         return None

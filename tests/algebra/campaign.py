@@ -1,0 +1,113 @@
+"""Many random cases: `python -m tests.algebra.campaign --cases 5000 --seed 1`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from random import Random
+
+import duckdb
+
+from headrace.plan.nodes import Opaque, sources
+from tests.algebra.engine import Database, Subject, check_round, name_of
+from tests.algebra.queries import Generator, random_row, random_schema
+
+
+@dataclass
+class Report:
+    """What a campaign met."""
+
+    cases: int = 0
+    rounds: int = 0
+    effective: int = 0
+    opaque: int = 0
+    not_compared: int = 0
+    refused_by_duckdb: int = 0
+    failures: list[tuple[int, str]] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.cases} cases, {self.rounds} rounds, {self.effective} of which changed the result, "
+            f"{len(self.failures)} failures; "
+            f"{self.opaque} kept as text, {self.not_compared} with open ties, "
+            f"{self.refused_by_duckdb} that DuckDB cannot run"
+        )
+
+
+def run_case(random: Random, report: Report, *, depth: int = 4, rounds: int = 3) -> None:
+    """One random schema, its data, a query over it, and rounds of changes."""
+    schema = random_schema(random)
+    start = {
+        table: Counter(random_row(random, columns) for _ in range(random.choice((0, 4, 8, 8, 14))))
+        for table, columns in schema.items()
+    }
+    database = Database.shared(schema, start)
+    generator = Generator(random, schema)
+    text = generator.query(min(depth, random.choice((0, 1, 1, 2, 2, 2, 3, 4)))).sql
+    subject = Subject(database, text)
+    report.cases += 1
+    report.opaque += isinstance(subject.plan.root, Opaque)
+    report.not_compared += generator.ambiguous
+    compare = not generator.ambiguous
+    if compare:
+        try:
+            subject.as_written()
+        except duckdb.Error:
+            compare = False
+            report.refused_by_duckdb += 1
+            if isinstance(subject.plan.root, Opaque):
+                return
+    elif isinstance(subject.plan.root, Opaque):
+        return
+    for _ in range(rounds):
+        read = sorted(name.table for name in sources(subject.plan.root)) or sorted(schema)
+        changes = {table: change_of(random, database, table) for table in schema if random.random() < 0.5}
+        changes.setdefault(table := random.choice(read), change_of(random, database, table))
+        database.change(changes)
+        change = check_round(subject, frozenset(map(name_of, changes)), as_written=compare)
+        report.rounds += 1
+        report.effective += bool(change)
+
+
+def change_of(random: Random, database: Database, table: str) -> Counter[tuple[object, ...]]:
+    """Deletes, inserts, updates and key changes; sometimes everything goes."""
+    change: Counter[tuple[object, ...]] = Counter()
+    share = random.choice([0.1, 0.3, 0.6, 1.0])
+    for row in database.rows[table].elements():
+        if random.random() < share:
+            change[row] -= 1
+            if random.random() < 0.5:
+                place = random.randrange(len(row))
+                fresh = random_row(random, database.schemas[table])
+                change[(*row[:place], fresh[place], *row[place + 1 :])] += 1
+    for _ in range(random.randint(0, 3)):
+        change[random_row(random, database.schemas[table])] += random.randint(1, 2)
+    return change
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cases", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--depth", type=int, default=4)
+    parser.add_argument("--stop", type=int, default=10, help="stop after so many failures")
+    arguments = parser.parse_args()
+    report, started = Report(), time.monotonic()
+    for case in range(arguments.cases):
+        seed = arguments.seed * 1_000_000 + case
+        try:
+            run_case(Random(seed), report, depth=arguments.depth)
+        except Exception as failure:  # noqa: BLE001  (a campaign reports every failure and goes on)
+            report.failures.append((seed, f"{type(failure).__name__}: {failure}"))
+            print(f"case {seed}: {type(failure).__name__}: {str(failure)[:3000]}\n", flush=True)
+            if len(report.failures) >= arguments.stop:
+                break
+    print(f"seed {arguments.seed}: {report}, {time.monotonic() - started:.0f} s")
+    return 1 if report.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -30,7 +30,7 @@ check: lint typecheck ## Run every linter and the type checker
 lint: setup ## Check style, formatting, import contracts and dependencies
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/lint-imports
+	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/deptry src
 
 format: setup ## Format the code and sort imports

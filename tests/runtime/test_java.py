@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 from headrace.errors import HeadraceError
 from headrace.runtime import java as java_module
-from headrace.runtime.java import find_java, installed_homes, require_java
+from headrace.runtime.java import find_java, installed_homes
 
 
 def install(folder: Path, version: str, modules: str = "java.base jdk.incubator.vector") -> Path:
@@ -88,11 +87,3 @@ def test_the_java_of_this_machine_tells_its_version(monkeypatch: pytest.MonkeyPa
     asked = java_module._ask(java.executable)
     assert asked is not None
     assert (asked.home.resolve(), asked.version) == (java.home.resolve(), java.version)
-
-
-def test_spark_starts_with_the_java_that_was_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fit = install(tmp_path / "jvm" / "fit", "17.0.15")
-    monkeypatch.setenv("JAVA_HOME", str(install(tmp_path / "old", "11.0.2")))
-    monkeypatch.setenv("PATH", "")
-    assert require_java().home == fit
-    assert os.environ["JAVA_HOME"] == str(fit)

@@ -69,13 +69,6 @@ def find_java(environment: Mapping[str, str] | None = None) -> Java:
     )
 
 
-def require_java() -> Java:
-    """Find a fit Java and make it the one that Spark starts with in this process."""
-    java = find_java()
-    os.environ["JAVA_HOME"] = str(java.home)
-    return java
-
-
 def inspect_java(home: Path) -> Java | None:
     """Describe the Java in a folder; None when there is none."""
     if not os.access(home / "bin" / "java", os.X_OK):

@@ -130,7 +130,10 @@ class Generator:
                 parts.append(self.correlation(pool, outer))
             where = " WHERE " + self.random.choice([" AND ", " OR "]).join(parts)
         if self.chance(0.35):
-            return self.grouped(depth, f"{source}{where}", pool)
+            groups = self.grouped(depth, f"{source}{where}", pool)
+            # DuckDB gives NULL, not 0, for a correlated COUNT_IF over no rows.
+            self.ambiguous |= bool(outer) and "COUNT_IF" in groups.sql
+            return groups
         if self.chance(0.2):
             return self.windowed(f"{source}{where}", pool)
         items, columns = self.items(pool, depth, self.random.randint(1, 3), outer)
@@ -408,6 +411,5 @@ class Generator:
             parts.append(self.correlation(inner, outer))
         where = f" WHERE {' AND '.join(parts)}" if parts else ""
         value = self.aggregate(inner)
-        # DuckDB gives NULL, not 0, for a correlated COUNT_IF over no rows.
         self.ambiguous |= "COUNT_IF" in value
         return f"(SELECT {value} FROM {source}{where})"

@@ -63,11 +63,11 @@ def set_operation(differ: Differ, node: SetOperation) -> Change:
     if not changes:
         return None, rule
     names = tuple(differ.fresh("k") for _ in node.columns)
-    keys = _distinct_keys(changes, node.columns, names)
+    keys = distinct_keys(changes, node.columns, names)
     columns = (*node.columns, SIDE)
     left, right = (
         ordered(
-            _restricted(both_states(differ.new(child), differ.old(child)), keys, node.columns, names), columns
+            restricted(both_states(differ.new(child), differ.old(child)), keys, node.columns, names), columns
         )
         for child in (node.left, node.right)
     )
@@ -80,10 +80,11 @@ def touched(differ: Differ, child: Node, change: Node, keys: Sequence[str]) -> N
     if not keys:
         return states
     names = tuple(differ.fresh("k") for _ in keys)
-    return _restricted(states, _distinct_keys([change], keys, names), keys, names)
+    return restricted(states, distinct_keys([change], keys, names), keys, names)
 
 
-def _distinct_keys(changes: Sequence[Node], keys: Sequence[str], names: Sequence[str]) -> Node:
+def distinct_keys(changes: Sequence[Node], keys: Sequence[str], names: Sequence[str]) -> Node:
+    """K: the distinct keys of changes, under names of their own."""
     renamed = tuple(
         Project(change, tuple((name, col(key)) for key, name in zip(keys, names, strict=True)))
         for change in changes
@@ -91,7 +92,8 @@ def _distinct_keys(changes: Sequence[Node], keys: Sequence[str], names: Sequence
     return Aggregate(renamed[0] if len(renamed) == 1 else UnionAll(renamed), tuple(names))
 
 
-def _restricted(states: Node, keys: Node, columns: Sequence[str], names: Sequence[str]) -> Node:
+def restricted(states: Node, keys: Node, columns: Sequence[str], names: Sequence[str]) -> Node:
+    """The rows whose keys are in K, where NULL equals NULL."""
     return Join("semi", states, keys, all_same(zip(columns, names, strict=True)))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from headrace.delta.contract import consolidated
 from headrace.delta.differ import Differ, Rule
@@ -84,6 +84,7 @@ def _described(node: Node) -> str:
     return f"{type(node).__name__}{' ' + kind if kind else ''}"
 
 
+@lru_cache(maxsize=1024)
 def compile_change(plan: Plan, changed: frozenset[TableName]) -> ChangePlan:
     """Derive the change of a plan's result from the changes of some of its sources."""
     differ = Differ(changed, RULES)

@@ -28,8 +28,8 @@ def consolidate(rows: pa.Table) -> pa.Table:
     )
     # A group of no columns is one group even when there are no rows, and then its sum is NULL.
     kept = grouped.filter(pc.not_equal(pc.fill_null(grouped["w_sum"], 0), 0)).sort_by("i_min")
-    values = rows.select(names).take(kept["i_min"])
-    return values.append_column(WEIGHT, kept["w_sum"].cast(pa.int64()))
+    values = {name: rows[name].take(kept["i_min"]) for name in names}
+    return pa.table({**values, WEIGHT: kept["w_sum"].cast(pa.int64())}, schema=rows.schema)
 
 
 def _key(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -6,7 +6,7 @@ after it at their new one. Each term starts at the small change and follows the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -23,6 +23,14 @@ class Flat:
 
     inputs: tuple[Node, ...]
     conditions: tuple[exp.Expr, ...]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A condition and the columns it reads, which are asked for often."""
+
+    expression: exp.Expr
+    columns: frozenset[str]
 
 
 def flatten(node: Node) -> Flat:
@@ -48,18 +56,19 @@ def is_join_tree(node: Node) -> bool:
 def join_tree(differ: Differ, node: Node) -> Change:
     """The sum of one term for each input that changed."""
     flat = flatten(node)
+    conditions = [Condition(part, frozenset(columns_in(part))) for part in flat.conditions]
     changes = [differ.change(child) for child in flat.inputs]
     terms = []
     for place, change in enumerate(changes):
         if change is not None:
             before = [differ.old(child) for child in flat.inputs[:place]]
             after = [differ.new(child) for child in flat.inputs[place + 1 :]]
-            terms.append(_term(change, [*before, *after], flat.conditions))
+            terms.append(_term(change, [*before, *after], conditions))
     rule = Rule("bilinear", f"{len(terms)} of {len(flat.inputs)} inputs change: one term for each")
     return (sum_of(terms, node) if terms else None), rule
 
 
-def _term(change: Node, others: Sequence[Node], conditions: Sequence[exp.Expr]) -> Node:
+def _term(change: Node, others: Sequence[Node], conditions: Sequence[Condition]) -> Node:
     """Join the change with the others, always next with one that a condition connects."""
     pending, waiting = list(conditions), list(others)
     node = _filtered(change, pending)
@@ -67,30 +76,34 @@ def _term(change: Node, others: Sequence[Node], conditions: Sequence[exp.Expr]) 
         following = _connected(node, waiting, pending)
         waiting.remove(following)
         following = _filtered(following, pending)
-        reach = {*node.columns, *following.columns}
-        on = [part for part in pending if columns_in(part) <= reach]
-        pending = [part for part in pending if columns_in(part) - reach]
+        on = _taken(pending, {*node.columns, *following.columns})
         node = Join("inner", node, following, conjunction(on))
     return node
 
 
-def _filtered(node: Node, pending: list[exp.Expr]) -> Node:
-    """Apply the conditions that need this input alone, and take them off the list."""
-    own = [part for part in pending if columns_in(part) <= set(node.columns)]
-    for part in own:
-        pending.remove(part)
-    condition = conjunction(own)
+def _filtered(node: Node, pending: list[Condition]) -> Node:
+    """Apply the conditions that need this input alone."""
+    condition = conjunction(_taken(pending, set(node.columns)))
     return node if condition is None else Filter(node, condition)
 
 
-def _connected(node: Node, waiting: Sequence[Node], pending: Sequence[exp.Expr]) -> Node:
+def _taken(pending: list[Condition], reach: Set[str]) -> list[exp.Expr]:
+    """Take the conditions off the list that need only columns within reach."""
+    ready = [condition for condition in pending if condition.columns <= reach]
+    pending[:] = [condition for condition in pending if not condition.columns <= reach]
+    return [condition.expression for condition in ready]
+
+
+def _connected(node: Node, waiting: Sequence[Node], pending: Sequence[Condition]) -> Node:
+    mine = set(node.columns)
+
     def strength(candidate: Node) -> int:
-        mine, theirs = set(node.columns), set(candidate.columns)
+        theirs = set(candidate.columns)
         links = [
-            part
-            for part in pending
-            if columns_in(part) <= mine | theirs and columns_in(part) & mine and columns_in(part) & theirs
+            condition.expression
+            for condition in pending
+            if condition.columns <= mine | theirs and condition.columns & mine and condition.columns & theirs
         ]
-        return 2 if any(isinstance(part, exp.EQ) for part in links) else len(links[:1])
+        return 2 if any(isinstance(link, exp.EQ) for link in links) else len(links[:1])
 
     return max(waiting, key=strength)

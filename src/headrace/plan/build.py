@@ -11,7 +11,7 @@ from headrace.plan.context import Built, Context, Definition, Environment
 from headrace.plan.expressions import col
 from headrace.plan.nodes import Node, Opaque, Project, SetOperation, UnionAll, free_columns
 from headrace.plan.rewrites.aggregates import distinct
-from headrace.plan.rewrites.prune import prune
+from headrace.plan.rewrites.prune import merge_projections, prune
 from headrace.plan.scope import Scope, Unplannable, Visible
 from headrace.plan.select import build_select, limit_rows
 from headrace.sql.analysis import Analysis
@@ -59,7 +59,7 @@ def _planned(analysis: Analysis, output: Sequence[str] | None, aggregates: froze
     if len({user.lower() for user in users}) != len(users):
         raise Unplannable("output columns of one name")
     items = tuple((user, col(name)) for user, (_, name) in zip(users, built.columns, strict=True))
-    return prune(Project(built.node, items))
+    return prune(merge_projections(Project(built.node, items)))
 
 
 def build_query(context: Context, query: exp.Expr, environment: Environment, outer: Scope | None) -> Built:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from sqlglot import exp
+
 from headrace.plan.expressions import columns_in
 from headrace.plan.nodes import (
     Aggregate,
@@ -27,6 +29,22 @@ def prune(root: Node) -> Node:
         if pruned is root:
             return root
         root = pruned
+
+
+def merge_projections(node: Node) -> Node:
+    """Make one projection of two, where the upper one only picks and renames.
+
+    Before: SELECT x AS y FROM (SELECT a + 1 AS x, b FROM t)
+    After:  SELECT a + 1 AS y FROM t
+    """
+    node = node.with_inputs(tuple(merge_projections(child) for child in node.inputs))
+    if not isinstance(node, Project) or not isinstance(node.child, Project):
+        return node
+    picked = [item.name for _, item in node.items if isinstance(item, exp.Column)]
+    if len(picked) != len(node.items) or len(set(picked)) != len(picked):
+        return node
+    below = dict(node.child.items)
+    return Project(node.child.child, tuple((name, below[item.name]) for name, item in node.items))
 
 
 def _read_columns(root: Node) -> set[str]:

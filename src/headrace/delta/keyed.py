@@ -40,11 +40,11 @@ class KeyedChange:
 
 def keyed_change(plan: Plan, changed: frozenset[TableName]) -> KeyedChange | None:
     """The change as a replacement by key; None where the root has no key that its output shows."""
-    above, base = _root_groups(plan.root)
+    above, base = root_groups(plan.root)
     if base is None:
         return None
     keys = base.keys if isinstance(base, Aggregate) else base.partition
-    shown = _shown(above, keys)
+    shown = shown_keys(above, keys)
     differ = Differ(changed, RULES)
     change = differ.change(base.child)
     if not keys or shown is None or change is None:
@@ -56,7 +56,7 @@ def keyed_change(plan: Plan, changed: frozenset[TableName]) -> KeyedChange | Non
     return KeyedChange(shown, Project(touched, renamed), _over(above, now))
 
 
-def _root_groups(root: Node) -> tuple[list[Node], Aggregate | Window | None]:
+def root_groups(root: Node) -> tuple[list[Node], Aggregate | Window | None]:
     """The row-wise operators at the root, outermost first, and the grouping operator below them."""
     above: list[Node] = []
     node = root
@@ -66,7 +66,7 @@ def _root_groups(root: Node) -> tuple[list[Node], Aggregate | Window | None]:
     return above, node if isinstance(node, (Aggregate, Window)) else None
 
 
-def _shown(above: Sequence[Node], keys: Sequence[str]) -> tuple[str, ...] | None:
+def shown_keys(above: Sequence[Node], keys: Sequence[str]) -> tuple[str, ...] | None:
     """The names that the keys have in the output, if all of them are there."""
     names = {key: key for key in keys}
     for node in reversed(above):

@@ -1,0 +1,171 @@
+"""Groups maintained by state: new = old + Δ, without reading the group's rows.
+
+COUNT and SUM are groups in the algebraic sense: what a row adds, its deletion takes away. Beside the number
+of rows, which tells when a group is gone, each SUM keeps its number of values, since the sum of none is NULL.
+Only integers and decimals take part, whose sums are exact in any order; floats are recomputed by key.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from headrace.delta.differ import Differ
+from headrace.delta.dispatch import RULES
+from headrace.delta.keyed import root_groups, shown_keys
+from headrace.plan.build import Plan
+from headrace.plan.expressions import call, col, conjunction, function_name, number, substitute, wrap
+from headrace.plan.hidden import WEIGHT
+from headrace.plan.nodes import Aggregate, Filter, Named, Node, Project
+from headrace.plan.render import Binding, render
+from headrace.plan.types import INTEGERS, column_types, decimal_of
+from headrace.sql.dialect import VerbatimSpark
+from headrace.sql.names import TableName
+
+ROWS = "__hr_rows"
+"""How many input rows a group has; a group without any is gone."""
+# A sum of decimals this wide times a weight still fits Spark's 38 digits without losing scale.
+_WIDEST_DECIMAL = 27
+# Averages of these are exact: their sums stay far below the 53 bits of a double.
+_SMALL_INTEGERS = frozenset({"tinyint", "smallint", "int", "integer", "byte", "short"})
+
+
+@dataclass(frozen=True)
+class StateColumn:
+    """One hidden number of a group: `adds` is what one input row adds to it, `type` the Spark type it has."""
+
+    name: str
+    type: str
+    adds: exp.Expr
+
+
+@dataclass(frozen=True, eq=False)
+class StatePlan:
+    """A grouped query by state: new = old + change for each column, and gone where no rows are left."""
+
+    plan: Plan
+    keys: tuple[str, ...]
+    columns: tuple[StateColumn, ...]
+    outputs: Named
+    having: exp.Expr | None
+    _base: Aggregate
+
+    def initial_sql(self, binding: Binding, *, dialect: str = "spark") -> str:
+        """The state of all groups, computed in full: the keys and the state columns."""
+        return render(self._grouped(self._base.child, number(1)), binding, dialect=dialect)
+
+    def change_sql(
+        self, changed: frozenset[TableName], binding: Binding, *, dialect: str = "spark"
+    ) -> str | None:
+        """What to add to the state of each touched group, or None where nothing changed."""
+        change = Differ(changed, RULES).change(self._base.child)
+        if change is None:
+            return None
+        return render(self._grouped(change, col(WEIGHT)), binding, dialect=dialect)
+
+    def output_sql(self) -> tuple[tuple[str, str], ...]:
+        """Each output column with its Spark SQL over keys and state columns."""
+        return tuple((name, item.sql(dialect=VerbatimSpark)) for name, item in self.outputs)
+
+    def having_sql(self) -> str | None:
+        """The condition over keys and state columns under which a group is shown, if there is one."""
+        return None if self.having is None else self.having.sql(dialect=VerbatimSpark)
+
+    def _grouped(self, child: Node, weight: exp.Expr) -> Node:
+        sums = tuple(
+            (column.name, call("SUM", exp.Mul(this=wrap(column.adds), expression=_as_factor(column, weight))))
+            for column in self.columns
+        )
+        grouped = Aggregate(child, self._base.keys, sums)
+        items: list[tuple[str, exp.Expr]] = [
+            (shown, col(key)) for shown, key in zip(self.keys, self._base.keys, strict=True)
+        ]
+        items += [(column.name, exp.cast(col(column.name), column.type)) for column in self.columns]
+        return Project(grouped, tuple(items))
+
+
+def _as_factor(column: StateColumn, weight: exp.Expr) -> exp.Expr:
+    # A weight is a bigint, twenty digits to Spark: as a narrow decimal it leaves room for the value's own.
+    return exp.cast(weight.copy(), "decimal(10,0)") if decimal_of(column.type) else weight.copy()
+
+
+def state_plan(plan: Plan) -> StatePlan | None:
+    """The plan by state of a query that groups at its root; None where an aggregate is no group."""
+    above, base = root_groups(plan.root)
+    if not isinstance(base, Aggregate) or not base.keys or not base.aggregates:
+        return None
+    names = shown_keys(above, base.keys)
+    if names is None:
+        return None
+    types = column_types(plan, base.child)
+    columns = [StateColumn(ROWS, "bigint", number(1))]
+    values: dict[str, exp.Expr] = {}
+    for place, (name, aggregate) in enumerate(base.aggregates):
+        kept = _kept(aggregate, types, str(place + 1))
+        if kept is None:
+            return None
+        columns += kept[0]
+        values[name] = kept[1]
+    values |= {key: col(shown) for key, shown in zip(base.keys, names, strict=True)}
+    outputs, tests = _outputs(plan, above, values)
+    return StatePlan(plan, names, tuple(columns), outputs, conjunction(tests), base)
+
+
+def _outputs(plan: Plan, above: list[Node], values: dict[str, exp.Expr]) -> tuple[Named, list[exp.Expr]]:
+    """Carry the aggregates' values up through the row-wise operators at the root."""
+    tests: list[exp.Expr] = []
+    for node in reversed(above):
+        if isinstance(node, Filter):
+            tests.append(substitute(node.condition, values))
+        elif isinstance(node, Project):
+            values = {name: substitute(item, values) for name, item in node.items}
+    return tuple((name, values[name]) for name in plan.columns), tests
+
+
+def _kept(
+    aggregate: exp.Expr, types: dict[str, str], label: str
+) -> tuple[list[StateColumn], exp.Expr] | None:
+    """The state columns of one aggregate, and its value over them."""
+    name = function_name(aggregate)
+    arguments = aggregate.args.get("expressions") or []
+    if len(arguments) != 1 or isinstance(arguments[0], exp.Distinct):
+        return None
+    (argument,) = arguments
+    if name == "count_if":
+        counted = StateColumn(f"__hr_n{label}", "bigint", _one_where(argument))
+        return [counted], col(counted.name)
+    if name == "count":
+        if isinstance(argument, (exp.Star, exp.Literal)):
+            return [], col(ROWS)
+        counted = StateColumn(f"__hr_n{label}", "bigint", _one_where(_not_null(argument)))
+        return [counted], col(counted.name)
+    if name not in ("sum", "avg") or not isinstance(argument, exp.Column):
+        return None
+    return _summed(name, argument, types.get(argument.name, ""), label)
+
+
+def _summed(
+    name: str, argument: exp.Column, type_: str, label: str
+) -> tuple[list[StateColumn], exp.Expr] | None:
+    decimal = decimal_of(type_)
+    if name == "avg" and type_ not in _SMALL_INTEGERS:
+        return None
+    if type_ not in INTEGERS and (decimal is None or decimal[0] > _WIDEST_DECIMAL):
+        return None
+    kept = "bigint" if decimal is None else f"decimal({decimal[0] + 10},{decimal[1]})"
+    total = StateColumn(f"__hr_sum{label}", kept, call("COALESCE", argument.copy(), number(0)))
+    count = StateColumn(f"__hr_n{label}", "bigint", _one_where(_not_null(argument)))
+    value: exp.Expr = col(total.name)
+    if name == "avg":
+        value = exp.Div(this=exp.cast(value, "double"), expression=col(count.name))
+    some = exp.If(this=exp.GT(this=col(count.name), expression=number(0)), true=value)
+    return [total, count], exp.Case(ifs=[some])
+
+
+def _not_null(argument: exp.Expr) -> exp.Expr:
+    return exp.Not(this=exp.Is(this=wrap(argument.copy()), expression=exp.null()))
+
+
+def _one_where(condition: exp.Expr) -> exp.Expr:
+    return exp.Case(ifs=[exp.If(this=condition.copy(), true=number(1))], default=number(0))

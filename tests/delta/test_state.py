@@ -1,0 +1,131 @@
+"""State that is carried from change to change is what a rebuild would give."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+import pytest
+import sqlglot
+
+from headrace.delta.keyed import keyed_change
+from headrace.delta.state import ROWS, StatePlan, state_plan
+from headrace.plan.nodes import State
+from headrace.sql.dialect import VerbatimSpark
+from tests.algebra.engine import Database, Row, Rows, Subject, bind, name_of
+from tests.delta.test_families import SCHEMAS, T1, T2
+
+TYPED = {
+    "t": [("id", "INT"), ("k", "INT"), ("a", "INT"), ("s", "VARCHAR")],
+    "d": [("k", "INT"), ("price", "DECIMAL(10,2)")],
+}
+
+
+def duck(sql: str) -> str:
+    return sqlglot.transpile(sql, read=VerbatimSpark, write="duckdb")[0]
+
+
+def random_change(random: Random, database: Database, table: str) -> Rows:
+    change: Rows = Counter({row: -1 for row in set(database.rows[table]) if random.random() < 0.4})
+    for _ in range(random.randint(0, 4)):
+        key = random.choice([None, 1, 2])
+        amount = random.choice([None, 0, 1, 5])
+        row: Row = (random.randint(0, 3), key, amount, "x") if table == "t" else (key, amount)
+        change[row] += 1
+    return change
+
+
+class Kept:
+    """The backing table of a stream table: keys and hidden state, changed only by adding."""
+
+    def __init__(self, database: Database, state: StatePlan) -> None:
+        self.database, self.state = database, state
+        self.database.connection.execute(f"CREATE TABLE kept AS {self.initial()}")
+
+    def initial(self) -> str:
+        return self.state.initial_sql(lambda name, _: bind(name, State.NEW), dialect="duckdb")
+
+    def apply(self, changed: str) -> None:
+        change = self.state.change_sql(frozenset({name_of(changed)}), bind, dialect="duckdb")
+        names = ", ".join(f'"{key}"' for key in self.state.keys)
+        sums = ", ".join(f'SUM("{c.name}") AS "{c.name}"' for c in self.state.columns)
+        self.database.connection.execute(
+            f"CREATE OR REPLACE TABLE kept AS SELECT {names}, {sums} "
+            f"FROM (FROM kept UNION ALL BY NAME ({change}))"
+            f' GROUP BY {names} HAVING SUM("{ROWS}") <> 0'
+        )
+
+    def output(self) -> Rows:
+        items = ", ".join(f'{sql} AS "{name}"' for name, sql in self.state.output_sql())
+        having = f" WHERE {self.state.having_sql()}" if self.state.having_sql() else ""
+        return Counter(self.database.run(duck(f"SELECT {items} FROM kept{having}".replace('"', "`"))))
+
+
+@pytest.mark.parametrize(
+    ("table", "text"),
+    [
+        ("t", "SELECT k, COUNT(*) AS n, SUM(a) AS s, COUNT(a) AS c FROM t GROUP BY k"),
+        ("t", "SELECT k, AVG(a) AS m, COUNT_IF(a > 1) AS c FROM t WHERE id > 0 GROUP BY k"),
+        ("t", "SELECT s, k, SUM(a) * 2 + COUNT(*) AS x FROM t GROUP BY k, s HAVING COUNT(*) > 1"),
+        ("d", "SELECT k, SUM(price) AS total FROM d GROUP BY k"),
+    ],
+)
+def test_state_after_many_changes_is_what_a_rebuild_gives(table: str, text: str) -> None:
+    random = Random(4)
+    database = Database(TYPED, {})
+    subject = Subject(database, text)
+    state = state_plan(subject.plan)
+    assert state is not None
+    kept = Kept(database, state)
+    for _ in range(25):
+        database.change({table: random_change(random, database, table)})
+        kept.apply(table)
+        assert kept.output() == subject.planned(State.NEW)
+        assert Counter(database.run("FROM kept")) == Counter(database.run(kept.initial()))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT k, MAX(a) AS m FROM t GROUP BY k",
+        "SELECT k, SUM(DISTINCT a) AS m FROM t GROUP BY k",
+        "SELECT k, SUM(x) AS s FROM f GROUP BY k",
+        "SELECT COUNT(*) AS n FROM t",
+        "SELECT COUNT(*) AS n FROM t GROUP BY k",
+        "SELECT DISTINCT k FROM t",
+        "SELECT k FROM t",
+    ],
+)
+def test_what_is_no_group_or_hides_its_key_is_not_kept_by_state(text: str) -> None:
+    assert state_plan(Subject(Database(SCHEMAS, {}), text).plan) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        ("SELECT k AS g, MAX(a) AS m FROM t GROUP BY k HAVING COUNT(*) > 1", ("g",)),
+        ("SELECT id, k, RANK() OVER (PARTITION BY k ORDER BY a) AS r FROM t", ("k",)),
+        ("SELECT DISTINCT k, s FROM t", ("k", "s")),
+    ],
+)
+def test_replacing_the_touched_keys_gives_the_new_result(text: str, keys: tuple[str, ...]) -> None:
+    random = Random(5)
+    database = Database(SCHEMAS, {"t": Counter([T1, T2])})
+    subject = Subject(database, text)
+    places = [subject.plan.columns.index(key) for key in keys]
+    for _ in range(15):
+        database.change({"t": random_change(random, database, "t")})
+        keyed = keyed_change(subject.plan, frozenset({name_of("t")}))
+        assert keyed is not None
+        assert keyed.keys == keys
+        touched = set(database.run(keyed.keys_sql(bind, dialect="duckdb")))
+        old = subject.planned(State.OLD)
+        kept = {row: n for row, n in old.items() if tuple(row[p] for p in places) not in touched}
+        result = Counter(kept)
+        result.update(database.run(keyed.rows_sql(bind, dialect="duckdb")))
+        assert result == subject.planned(State.NEW)
+
+
+def test_a_key_that_the_output_hides_allows_no_replacement() -> None:
+    plan = Subject(Database(SCHEMAS, {}), "SELECT MAX(a) AS m FROM t GROUP BY k").plan
+    assert keyed_change(plan, frozenset({name_of("t")})) is None

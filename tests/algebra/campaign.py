@@ -105,6 +105,8 @@ def main() -> int:
             print(f"case {seed}: {type(failure).__name__}: {str(failure)[:3000]}\n", flush=True)
             if len(report.failures) >= arguments.stop:
                 break
+        if report.cases % 200 == 0:
+            print(f"seed {arguments.seed} so far: {report}", flush=True)
     print(f"seed {arguments.seed}: {report}, {time.monotonic() - started:.0f} s")
     return 1 if report.failures else 0
 

@@ -14,7 +14,7 @@ import sqlglot
 from headrace.delta.compile import ChangePlan, compile_change, query_sql
 from headrace.plan.build import Plan, plan_query
 from headrace.plan.hidden import WEIGHT
-from headrace.plan.nodes import State
+from headrace.plan.nodes import Scan, State, walk
 from headrace.sql.analysis import Analysis, Column, Table, View, analyze
 from headrace.sql.dialect import VerbatimSpark
 from headrace.sql.names import TableName
@@ -133,6 +133,11 @@ class Subject:
     def __post_init__(self) -> None:
         self.analysis = analyze(self.text, current_schema="default", resolve=self.database.resolve)
         self.plan = plan_query(self.analysis)
+        for node in walk(self.plan.root):
+            if isinstance(node, Scan):
+                # A refresh reads the change of these columns only.
+                unknown = {column for _, column in node.names} - set(self.analysis.sources[node.source])
+                assert not unknown, f"{self.text}\nreads {unknown}, which the analysis left out"
 
     @cached_property
     def _text(self) -> str:

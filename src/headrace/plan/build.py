@@ -12,8 +12,9 @@ from headrace.plan.expressions import col
 from headrace.plan.nodes import Node, Opaque, Project, SetOperation, UnionAll, free_columns
 from headrace.plan.rewrites.aggregates import distinct
 from headrace.plan.rewrites.prune import merge_projections, prune
+from headrace.plan.rewrites.ties import decide_ties
 from headrace.plan.scope import Scope, Unplannable, Visible
-from headrace.plan.select import build_select, limit_rows
+from headrace.plan.select import build_select, is_all, limit_rows
 from headrace.sql.analysis import Analysis
 from headrace.sql.functions import AGGREGATES
 
@@ -59,7 +60,7 @@ def _planned(analysis: Analysis, output: Sequence[str] | None, aggregates: froze
     if len({user.lower() for user in users}) != len(users):
         raise Unplannable("output columns of one name")
     items = tuple((user, col(name)) for user, (_, name) in zip(users, built.columns, strict=True))
-    return prune(merge_projections(Project(built.node, items)))
+    return decide_ties(prune(merge_projections(Project(built.node, items))), context.unorderable)
 
 
 def build_query(context: Context, query: exp.Expr, environment: Environment, outer: Scope | None) -> Built:
@@ -74,16 +75,16 @@ def build_query(context: Context, query: exp.Expr, environment: Environment, out
         case exp.Select():
             return build_select(context, query, environment, outer)
         case exp.SetOperation():
-            return _ordered(context, _set_operation(context, query, environment, outer), query)
+            return _ordered(_set_operation(context, query, environment, outer), query)
         case exp.Subquery():
-            return _ordered(context, build_query(context, query.this, environment, outer), query)
+            return _ordered(build_query(context, query.this, environment, outer), query)
         case exp.Values():
             wrapped = exp.Select(expressions=[exp.Star()], from_=exp.From(this=query.copy()))
             return build_select(context, wrapped, environment, outer)
     raise Unplannable(f"a query of the kind {query.key}")
 
 
-def _ordered(context: Context, built: Built, query: exp.Expr) -> Built:
+def _ordered(built: Built, query: exp.Expr) -> Built:
     """ORDER BY and LIMIT that stand after a set operation or parentheses see its output columns only."""
     if not query.args.get("limit") and not query.args.get("offset"):
         return built
@@ -91,15 +92,17 @@ def _ordered(context: Context, built: Built, query: exp.Expr) -> Built:
     scope = Scope(visible=built.columns)
     for entry in query.args["order"].expressions if query.args.get("order") else ():
         target = entry.this
-        if isinstance(target, exp.Literal) and not target.is_string:
-            resolved: exp.Expr = col(built.columns[int(target.name) - 1][1])
+        if is_all(target):
+            resolved: list[exp.Expr] = [col(name) for _, name in built.columns]
+        elif isinstance(target, exp.Literal) and not target.is_string:
+            resolved = [col(built.columns[int(target.name) - 1][1])]
         elif isinstance(target, exp.Column):
-            resolved = scope.resolve([part.name for part in target.parts[-1:]])
+            resolved = [scope.resolve([part.name for part in target.parts[-1:]])]
         else:
             raise Unplannable("ORDER BY of an expression over a set operation")
         flags = {flag: bool(entry.args.get(flag)) for flag in ("desc", "nulls_first")}
-        order.append(exp.Ordered(this=resolved, **flags))
-    return Built(limit_rows(context, built.node, query, order), built.columns)
+        order += [exp.Ordered(this=column, **flags) for column in resolved]
+    return Built(limit_rows(built.node, query, order), built.columns)
 
 
 def _set_operation(

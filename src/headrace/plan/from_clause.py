@@ -11,7 +11,9 @@ from headrace.plan.context import Built, Context, Environment, extend, one_row, 
 from headrace.plan.expressions import (
     call,
     col,
+    columns_in,
     conjunction,
+    conjuncts,
     function_name,
     is_generator_call,
     subquery_calls,
@@ -20,7 +22,7 @@ from headrace.plan.nodes import Constant, Generate, Join, Named, Node, Project, 
 from headrace.plan.resolve import resolve
 from headrace.plan.rewrites.decorrelate import lateral_join
 from headrace.plan.rewrites.pivot import pivot_relation
-from headrace.plan.rewrites.subqueries import lift_condition
+from headrace.plan.rewrites.subqueries import lift, lift_condition, outer_columns
 from headrace.plan.scope import Relation, Scope, Unplannable, Visible
 from headrace.sql.names import TableName
 
@@ -271,7 +273,28 @@ def _join_on(context: Context, kind: AnyKind, left: Node, right: Node, on: exp.E
         return _build_join(kind, left, right, on)
     if kind == "inner":
         return lift_condition(context, Join("inner", left, right), on)
-    raise Unplannable("a subquery in the condition of an outer join")
+    if kind == "full":
+        raise Unplannable("a subquery in the condition of a full join")
+    return _lift_to_sides(context, kind, left, right, conjuncts(on))
+
+
+def _lift_to_sides(
+    context: Context, kind: AnyKind, left: Node, right: Node, parts: Sequence[exp.Expr]
+) -> Node:
+    """Compute each subquery of an outer join's condition on the side whose columns it reads."""
+    lifted: list[exp.Expr] = []
+    before = left.columns + right.columns
+    for part in parts:
+        read = columns_in(part) | outer_columns(context, part)
+        if read <= set(left.columns):
+            left, (part,) = lift(context, left, [part])
+        elif read <= set(right.columns):
+            right, (part,) = lift(context, right, [part])
+        elif any(subquery_calls(part)):
+            raise Unplannable("a subquery over both sides in the condition of an outer join")
+        lifted.append(part)
+    joined = _build_join(kind, left, right, conjunction(lifted))
+    return Project(joined, tuple((name, col(name)) for name in before if name in joined.columns))
 
 
 def _build_join(kind: AnyKind, left: Node, right: Node, on: exp.Expr | None) -> Node:

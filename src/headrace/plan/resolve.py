@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from sqlglot import exp
 
 from headrace.plan.context import Context, Environment, Subplan
-from headrace.plan.expressions import conjunction, function_name, rewrite, wrap
+from headrace.plan.expressions import call, col, conjunction, function_name, rewrite, wrap
 from headrace.plan.hidden import SUBQUERY
 from headrace.plan.scope import Scope, Unplannable
 
@@ -43,11 +43,37 @@ def resolve(
         if function_name(node) == "exists" and isinstance(node.expressions[0], (exp.Subquery, exp.Query)):
             # EXISTS over a set operation in parentheses parses as a call.
             return _note(context, environment, scope, "exists", node.expressions[0])
+        if function_name(node) == "struct":
+            return _named_struct(node, scope, again)
         if isinstance(node, _COMPARISONS) and isinstance(node.expression, (exp.Any, exp.All)):
             return _quantified(context, environment, scope, node, again)
         return None
 
     return rewrite(expression, visit)
+
+
+def _named_struct(node: exp.Expr, scope: Scope, again: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
+    """STRUCT names its fields after its arguments' columns, whose names in the plan are others.
+
+    Before: STRUCT(t.id, a + 1, b AS c)
+    After:  NAMED_STRUCT('id', id_2, 'col2', a + 1, 'c', b)
+    """
+    fields: list[exp.Expr] = []
+    for place, argument in enumerate(node.expressions):
+        star = argument if isinstance(argument, exp.Star) else argument.this
+        if isinstance(star, exp.Star):
+            qualifier = (
+                [part.name for part in argument.parts[:-1]] if isinstance(argument, exp.Column) else []
+            )
+            for user, name in scope.star(qualifier):
+                fields += [exp.Literal.string(user), col(name)]
+            continue
+        label = argument.alias_or_name if isinstance(argument, (exp.Alias, exp.Column)) else f"col{place + 1}"
+        if isinstance(argument, exp.Dot):
+            label = argument.expression.name
+        inner = argument.this if isinstance(argument, exp.Alias) else argument
+        fields += [exp.Literal.string(label), again(inner)]
+    return call("NAMED_STRUCT", *fields)
 
 
 def _note(

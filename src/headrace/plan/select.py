@@ -14,7 +14,7 @@ from headrace.plan.nodes import Generate, Named, Node, Project, TopN
 from headrace.plan.resolve import resolve
 from headrace.plan.rewrites.aggregates import Grouping, aggregate, distinct, has_aggregate, read_grouping
 from headrace.plan.rewrites.subqueries import lift, lift_condition
-from headrace.plan.rewrites.windows import inline_named_windows, lift_windows, tie_breakers
+from headrace.plan.rewrites.windows import inline_named_windows, lift_windows
 from headrace.plan.scope import Scope, Unplannable, Visible
 
 
@@ -140,9 +140,17 @@ def _parts(
     order = []
     if select.args.get("order") and (select.args.get("limit") or select.args.get("offset")):
         for entry in select.args["order"].expressions:
+            if is_all(entry.this):
+                order += [_ordered(entry, item.expression) for item in items]
+                continue
             target = _order_target(context, environment, entry.this, scope, items, aliases)
             order.append(_ordered(entry, target))
     return Selecting(items, test("having"), test("qualify"), order)
+
+
+def is_all(target: exp.Expr) -> bool:
+    """Whether ORDER BY names ALL, which is every column of the output."""
+    return isinstance(target, exp.Var) and target.name.upper() == "ALL"
 
 
 def _ordered(entry: exp.Expr, target: exp.Expr) -> exp.Expr:
@@ -163,8 +171,6 @@ def _order_target(
     if isinstance(target, exp.Literal) and not target.is_string:
         return items[int(target.name) - 1].expression
     if isinstance(target, exp.Column) and len(target.parts) == 1:
-        if target.name.upper() == "ALL":
-            raise Unplannable("ORDER BY ALL")
         for item in items:
             if item.user.lower() == target.name.lower():
                 return item.expression
@@ -230,7 +236,7 @@ def _projected(context: Context, select: exp.Select, node: Node, parts: Selectin
     node = Project(node, items + hidden)
     if unique:
         node = distinct(node)
-    limited = limit_rows(context, node, select, order)
+    limited = limit_rows(node, select, order)
     if hidden:
         limited = Project(limited, tuple((name, col(name)) for name, _ in items))
     return Built(limited, tuple(zip(users, (name for name, _ in items), strict=True)))
@@ -256,15 +262,14 @@ def _generated(context: Context, node: Node, items: Sequence[Item]) -> tuple[Nod
     return node, users, named
 
 
-def limit_rows(context: Context, node: Node, query: exp.Expr, order: Sequence[exp.Expr]) -> Node:
+def limit_rows(node: Node, query: exp.Expr, order: Sequence[exp.Expr]) -> Node:
     """ORDER BY with LIMIT and OFFSET; without them an order means nothing."""
     limit, offset = _count(query, "limit"), _count(query, "offset")
     if limit is None and not offset:
         return node
     if not order:
         raise Unplannable("LIMIT without ORDER BY")
-    decided = (*order, *tie_breakers(node, order, context.unorderable))
-    return TopN(node, decided, limit, offset or 0)
+    return TopN(node, tuple(order), limit, offset or 0)
 
 
 def _count(query: exp.Expr, clause: str) -> int | None:

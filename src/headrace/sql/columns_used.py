@@ -20,6 +20,9 @@ def columns_used(
     schemas: Mapping[TableName, Sequence[str]],
 ) -> dict[TableName, tuple[str, ...]]:
     """For each table the columns that the query reads, in the table's order; in doubt a column is read."""
+    if any(join.method == "NATURAL" for join in query.find_all(exp.Join)):
+        # The columns it joins by are written nowhere.
+        return _by_name(query, references, schemas)
     with suppress(SqlglotError, RecursionError, KeyError, AttributeError, ValueError):
         return _by_scope(query, references, schemas)
     return _by_name(query, references, schemas)

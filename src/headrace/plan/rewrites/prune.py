@@ -21,24 +21,24 @@ from headrace.plan.nodes import (
 )
 
 
-def prune(root: Node) -> Node:
-    """Drop columns that nothing above reads, until there is none."""
+def prune(root: Project) -> Project:
+    """Drop columns that nothing above reads, until there is none; the root shows what the user asked for."""
     while True:
-        needed = _read_columns(root)
-        pruned = _without(root, needed, {})
-        if pruned is root:
+        # The root's names are the user's, and may be those of other columns below.
+        needed = _read_columns(root.child) | columns_in(*root.expressions)
+        below = _without(root.child, needed, {})
+        if below is root.child:
             return root
-        root = pruned
+        root = Project(below, root.items)
 
 
-def merge_projections(node: Node) -> Node:
-    """Make one projection of two, where the upper one only picks and renames.
+def merge_projections(node: Project) -> Project:
+    """Make one projection of the two at the root, where the upper one only picks and renames.
 
     Before: SELECT x AS y FROM (SELECT a + 1 AS x, b FROM t)
     After:  SELECT a + 1 AS y FROM t
     """
-    node = node.with_inputs(tuple(merge_projections(child) for child in node.inputs))
-    if not isinstance(node, Project) or not isinstance(node.child, Project):
+    if not isinstance(node.child, Project):
         return node
     picked = [item.name for _, item in node.items if isinstance(item, exp.Column)]
     if len(picked) != len(node.items) or len(set(picked)) != len(picked):
@@ -48,7 +48,7 @@ def merge_projections(node: Node) -> Node:
 
 
 def _read_columns(root: Node) -> set[str]:
-    read = set(root.columns)
+    read: set[str] = set()
     for node in walk(root):
         for name, expression in getattr(node, "items", ()):
             # A column that is passed on under its own name is not read by that.

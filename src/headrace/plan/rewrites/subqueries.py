@@ -109,6 +109,14 @@ def _lift_one(context: Context, node: Node, expression: exp.Expr) -> tuple[Node,
     return node, rewrite(expression, visit)
 
 
+def outer_columns(context: Context, expression: exp.Expr) -> set[str]:
+    """The columns that an expression's subqueries read from around them."""
+    found: set[str] = set()
+    for marker in subquery_calls(expression):
+        found |= free_columns(_subplan(context, marker).built.node)
+    return found
+
+
 def _subplan(context: Context, marker: exp.Anonymous) -> Subplan:
     return context.subplans[int(marker.expressions[0].name)]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 
 from sqlglot import exp
 
@@ -11,7 +11,6 @@ from headrace.plan.expressions import col, function_name, rewrite
 from headrace.plan.nodes import Named, Node, Window
 from headrace.plan.rewrites.subqueries import lift
 from headrace.plan.scope import Unplannable
-from headrace.sql.functions import FRAME_START_WINDOWS, ORDER_SENSITIVE_WINDOWS, UNFRAMED_WINDOWS
 
 
 def inline_named_windows(select: exp.Select) -> exp.Select:
@@ -64,10 +63,9 @@ def lift_windows(
     names: dict[str, str] = {}
     for window, text in zip(lifted, windows, strict=True):
         names[text] = context.names.fresh(_label(window))
-    base = node
     for partition, members in by_partition.items():
         items: Named = tuple(
-            (names[text], _decided(window, base, context.unorderable))
+            (names[text], window)
             for text, window in zip(windows, lifted, strict=True)
             if any(window is member for member in members)
         )
@@ -80,10 +78,11 @@ def lift_windows(
 
 
 def _label(window: exp.Expr) -> str:
-    return function_name(_function(window)) or "window"
+    return function_name(window_function(window)) or "window"
 
 
-def _function(window: exp.Expr) -> exp.Expr:
+def window_function(window: exp.Expr) -> exp.Expr:
+    """The function of a window, without what modifies it."""
     function = window.this
     while isinstance(function, (exp.IgnoreNulls, exp.RespectNulls, exp.Filter)):
         function = function.this
@@ -110,45 +109,3 @@ def _by_partition(
         window.set("partition_by", [col(key) for key in keys])
         groups.setdefault(tuple(sorted(set(keys))), []).append(window)
     return extend(node, added), groups
-
-
-def _decided(window: exp.Expr, node: Node, unorderable: Set[str]) -> exp.Expr:
-    """End the order with all columns where ties would leave the value open.
-
-    A RANGE frame, also the one that ORDER BY implies, takes in all peers of a row: more columns would change
-    its meaning, except for a function that looks at the frame's first row only.
-    """
-    name = function_name(_function(window))
-    order, spec = window.args.get("order"), window.args.get("spec")
-    rows = spec is not None and str(spec.args.get("kind") or "").upper() == "ROWS"
-    implied_range = spec is None and order is not None
-    unordered = order is None and spec is None and name in ORDER_SENSITIVE_WINDOWS
-    starts = name in FRAME_START_WINDOWS and implied_range
-    if not (rows or unordered or starts or name in UNFRAMED_WINDOWS):
-        return window
-    decided = window.copy()
-    given = [item.copy() for item in order.expressions] if order is not None else []
-    decided.set("order", exp.Order(expressions=given + tie_breakers(node, given, unorderable)))
-    if order is None and spec is None and name not in UNFRAMED_WINDOWS:
-        decided.set("spec", _whole_partition())
-    return decided
-
-
-def _whole_partition() -> exp.WindowSpec:
-    return exp.WindowSpec(
-        kind="ROWS",
-        start="UNBOUNDED",
-        start_side="PRECEDING",
-        end="UNBOUNDED",
-        end_side="FOLLOWING",
-    )
-
-
-def tie_breakers(node: Node, order: Sequence[exp.Expr], unorderable: Set[str]) -> list[exp.Expr]:
-    """The columns that the order does not name yet, as its end."""
-    named = {item.this.name for item in order if isinstance(item.this, exp.Column)} | unorderable
-    return [
-        exp.Ordered(this=col(name), desc=False, nulls_first=True)
-        for name in node.columns
-        if name not in named
-    ]

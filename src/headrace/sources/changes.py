@@ -18,7 +18,6 @@ from headrace.sources.consolidate import consolidate
 from headrace.sources.delta import DeltaSource
 from headrace.sources.difference import Difference, commit_difference, net_difference
 from headrace.sources.driver import Wanted, empty_rows, read_rows
-from headrace.sources.files import missing_files
 from headrace.sources.frames import arrow_frame, spark_schema
 from headrace.sources.log import Commit
 from headrace.sources.spark_changes import consolidate_frame, read_feed, read_files
@@ -97,12 +96,14 @@ class _Range:
     old: int
     new: int
     commits: tuple[Commit, ...]
-    before: TableState
+    before: TableState | None
     after: TableState
 
     @property
     def feed_covers_all(self) -> bool:
         """Tell whether every commit wrote its changes, under one schema, so that Spark can read the feed."""
+        if self.before is None:
+            return False
         states = [self.before, *(self.before.after(commit) for commit in self.commits if commit.metadata)]
         schemas = {state.metadata["schemaString"] for state in states}
         return all(state.has_change_feed for state in states) and len(schemas) == 1
@@ -157,7 +158,7 @@ def _range(source: DeltaSource, old: SourceVersion, new: SourceVersion) -> _Rang
     kept = tuple(commit for commit in commits if commit is not None)
     if len(kept) < len(commits):
         raise history_lost(source, "commits after it are gone from the log")
-    before = source.state(old.version)
+    before = source.state_or_none(old.version)
     return _Range(source, old.version, new.version, kept, before, source.state(new.version))
 
 
@@ -178,7 +179,7 @@ def _cheapest(span: _Range, *, feed: bool) -> Difference:
     by_commit, net = commit_difference(span.commits, feed=feed), net_difference(span.commits)
     net_is_cheaper = net.bytes + _WORTH_IT < by_commit.bytes
     for difference in (net, by_commit) if net_is_cheaper else (by_commit, net):
-        if not missing_files(span.source.location, {piece.path for piece in difference.pieces}):
+        if not difference.missing(span.source.location):
             return difference
     raise history_lost(span.source, "files that it needs were vacuumed")
 

@@ -30,12 +30,16 @@ class DeltaSource:
             raise source_missing(self.name)
         return SourceVersion(version=version, table_id=self.table_id(version))
 
-    def state(self, version: int) -> TableState:
-        """Give schema, properties and features as of a version."""
+    def state_or_none(self, version: int) -> TableState | None:
+        """Give the state at a version, or None where the log no longer tells it."""
         try:
-            found = self._states.at(version)
+            return self._states.at(version)
         except (OSError, ValueError, KeyError) as error:
             raise source_unreadable(self.name, str(error)) from error
+
+    def state(self, version: int) -> TableState:
+        """Give schema, properties and features as of a version."""
+        found = self.state_or_none(version)
         if found is None:
             if self.log.newest_version() is None:
                 raise source_missing(self.name)

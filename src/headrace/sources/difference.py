@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.sources.files import missing_files
 from headrace.sources.log import Commit
 from headrace.sources.vectors import DeletionVector
 
@@ -35,6 +36,11 @@ class Piece:
     @property
     def key(self) -> tuple[str, DeletionVector | None]:
         return self.path, self.vector
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        stored = self.vector.path if self.vector else None
+        return (self.path, stored) if stored else (self.path,)
 
     @property
     def deleted(self) -> int:
@@ -63,6 +69,10 @@ class Difference:
     def bytes(self) -> int:
         """Sum the sizes of the files to read; a file whose deletion vector changed is read once."""
         return sum(group[0].size for group in self.by_path())
+
+    def missing(self, location: str) -> list[str]:
+        """List the files, deletion vectors among them, that are no longer there."""
+        return missing_files(location, {path for piece in self.pieces for path in piece.files})
 
     def by_path(self) -> Iterator[tuple[Piece, ...]]:
         """Yield the pieces of each file together."""

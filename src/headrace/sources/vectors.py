@@ -69,11 +69,15 @@ class DeletionVector:
     def _read(self, location: str) -> bytes:
         if self.storage == "i":
             return z85decode(self.path_or_inline)[: self.size]
-        with open_file(location, self._path()) as stream:
+        with open_file(location, self.path or "") as stream:
             stream.seek((self.offset or 0) + 4)
             return bytes(stream.read(self.size))
 
-    def _path(self) -> str:
+    @property
+    def path(self) -> str | None:
+        """Name the file that holds the vector; None where the log itself does."""
+        if self.storage == "i":
+            return None
         if self.storage == "p":
             return self.path_or_inline
         prefix, encoded = self.path_or_inline[:-20], self.path_or_inline[-20:]

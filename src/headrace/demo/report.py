@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import shutil
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,15 +106,21 @@ def farewell(console: Console, warehouse: Path, *, holds: bool, elapsed: float) 
         )
     else:
         headline(console, f"A stream table differed from its query: see above. {duration(elapsed)} in all.")
-    place = f"--warehouse {shlex.quote(str(warehouse))}"
+    headrace, place = shlex.quote(program()), f"--warehouse {shlex.quote(str(warehouse))}"
     console.print(f"The tables are in {warehouse}. Try:")
     for command in (
-        f'headrace sql {place} -c "SELECT * FROM {TOP_CATEGORIES.name} ORDER BY place"',
-        f"headrace history {place}",
-        f"headrace explain {TOP_CATEGORIES.name} {place}",
-        f"headrace sql {place}",
+        f'{headrace} sql {place} -c "SELECT * FROM {TOP_CATEGORIES.name} ORDER BY place"',
+        f"{headrace} history {place}",
+        f"{headrace} explain {TOP_CATEGORIES.name} {place}",
+        f"{headrace} sql {place}",
     ):
         console.print(f"  {command}", markup=False, highlight=False, soft_wrap=True)
+
+
+def program() -> str:
+    """Name the command line as the user can call it: in a checkout it is not on PATH."""
+    beside = Path(sys.executable).with_name("headrace")
+    return "headrace" if shutil.which("headrace") or not beside.exists() else os.path.relpath(beside)
 
 
 def duration(seconds: float) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
+from headrace.errors import HeadraceError
 from headrace.plan.context import Built, Context, Definition, Environment
 from headrace.plan.expressions import col
 from headrace.plan.nodes import Node, Opaque, Project, SetOperation, UnionAll, free_columns
@@ -46,6 +47,12 @@ def plan_query(
         return Plan(_planned(analysis, output, AGGREGATES | user_aggregates), analysis)
     except Unplannable as reason:
         names = tuple(output or analysis.tree.named_selects)
+        if "*" in names or not all(names):
+            raise HeadraceError(
+                "unknown_output_columns",
+                f"The query is kept as text ({reason}), and the names of its columns are not known.",
+                hint="Give the output columns as Spark names them.",
+            ) from None
         return Plan(Opaque(analysis, names, str(reason)), analysis)
 
 

@@ -16,7 +16,7 @@ from headrace.plan.hidden import WEIGHT
 from headrace.sources.arrow_types import UndecodableError
 from headrace.sources.consolidate import consolidate
 from headrace.sources.delta import DeltaSource
-from headrace.sources.difference import Difference, commit_difference, net_difference
+from headrace.sources.difference import Difference, commit_difference, has_exact_feed, net_difference
 from headrace.sources.driver import Wanted, empty_rows, read_rows
 from headrace.sources.frames import arrow_frame, spark_schema
 from headrace.sources.log import Commit
@@ -106,7 +106,8 @@ class _Range:
             return False
         states = [self.before, *(self.before.after(commit) for commit in self.commits if commit.metadata)]
         schemas = {state.metadata["schemaString"] for state in states}
-        return all(state.has_change_feed for state in states) and len(schemas) == 1
+        exact = all(has_exact_feed(commit) for commit in self.commits if commit.change_files)
+        return exact and all(state.has_change_feed for state in states) and len(schemas) == 1
 
 
 def read_changes(

@@ -18,6 +18,8 @@ from headrace.sources.vectors import DeletionVector
 
 Action = Mapping[str, Any]
 _BYTES_PER_ROW = 100
+_EXACT_ENGINES = ("Apache-Spark", "Databricks-Runtime")
+_EXACT_BY_DELTA_RS = ("MERGE", "DELETE")
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,7 @@ def commit_difference(commits: Iterable[Commit], *, feed: bool) -> Difference:
     for commit in commits:
         if not commit.changes_data:
             continue
-        if feed and commit.change_files:
+        if feed and commit.change_files and has_exact_feed(commit):
             changes += (_change_piece(action, commit.version) for action in commit.change_files)
             continue
         for action in commit.removes:
@@ -152,6 +154,18 @@ def commit_difference(commits: Iterable[Commit], *, feed: bool) -> Difference:
         for action in _arrivals(commit):
             _add_up(total, _piece(action, weight=1, version=commit.version))
     return Difference((*total.values(), *changes))
+
+
+def has_exact_feed(commit: Commit) -> bool:
+    """Tell whether a commit's change files come from a writer that is known to write them right.
+
+    delta-rs leaves out rows of an UPDATE that become equal to others, and Trino has left out the old rows of
+    tables with deletion vectors: what such writers did is read from the data files.
+    """
+    engine = str(commit.info.get("engineInfo", ""))
+    if engine.startswith("delta-rs"):
+        return commit.operation in _EXACT_BY_DELTA_RS
+    return engine.startswith(_EXACT_ENGINES)
 
 
 def _arrivals(commit: Commit) -> Iterator[Action]:

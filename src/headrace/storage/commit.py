@@ -40,11 +40,15 @@ class Draft:
     protocol: Mapping[str, Any] | None = None
 
 
-def commit_draft(storage: Storage, draft: Draft, marker: Marker, *, read_version: int) -> Commit:
-    """Commit onto the version that was read, or raise VersionTaken and change nothing."""
+def commit_draft(storage: Storage, draft: Draft, marker: Marker | None, *, read_version: int) -> Commit:
+    """Commit onto the version that was read, or raise VersionTaken and change nothing.
+
+    A commit without a marker may only move rows.
+    """
     version = read_version + 1
     lines: list[Mapping[str, Any]] = [{"commitInfo": _commit_info(draft, marker, read_version)}]
-    lines.append({"txn": {"appId": APP_ID, "version": version, "lastUpdated": _now()}})
+    if marker is not None:
+        lines.append({"txn": {"appId": APP_ID, "version": version, "lastUpdated": _now()}})
     lines += [{"protocol": draft.protocol}] if draft.protocol else []
     lines += [{"metaData": draft.metadata}] if draft.metadata else []
     lines += [{"remove": action} for action in draft.removes]
@@ -87,7 +91,8 @@ def _written_by_others(storage: Storage, finding: str) -> HeadraceError:
     )
 
 
-def _commit_info(draft: Draft, marker: Marker, read_version: int) -> dict[str, Any]:
+def _commit_info(draft: Draft, marker: Marker | None, read_version: int) -> dict[str, Any]:
+    note = {"userMetadata": marker.encode()} if marker is not None else {}
     return {
         "timestamp": _now(),
         "operation": draft.operation,
@@ -99,7 +104,7 @@ def _commit_info(draft: Draft, marker: Marker, read_version: int) -> dict[str, A
         "operationMetrics": {name: str(value) for name, value in draft.metrics.items()},
         "engineInfo": f"Headrace/{package_version('headrace')}",
         "txnId": str(uuid.uuid4()),
-        "userMetadata": marker.encode(),
+        **note,
     }
 
 

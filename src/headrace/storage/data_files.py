@@ -11,44 +11,50 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
+from headrace.storage.identity import Integers, distinct_count
 from headrace.storage.layout import INDEXED_COLUMNS, ROW_GROUP_ROWS, STATISTICS_PREFIX
-from headrace.storage.snapshot import Action, Snapshot
+from headrace.storage.snapshot import Action, DataFile, Snapshot
+from headrace.storage.vectors import read_vector
 
 CHANGE_FOLDER = "_change_data"
 
+# Rows that tell whether a column repeats itself.
+_SAMPLE_ROWS = 4096
 
-def write_data_file(location: str, rows: pa.Table) -> dict[str, Any]:
+
+def write_data_file(location: str, rows: pa.Table, *, data_change: bool = True) -> dict[str, Any]:
     """Write one data file and give the action that would add it; without a commit nobody sees it."""
-    path = f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
+    path = f"part-00000-{uuid.uuid4()}-c000.zstd.parquet"
     size = _write(Path(location) / path, rows)
     return {
         "path": path,
         "partitionValues": {},
         "size": size,
         "modificationTime": _now(),
-        "dataChange": True,
+        "dataChange": data_change,
         "stats": file_statistics(rows),
     }
 
 
 def write_change_file(location: str, rows: pa.Table) -> dict[str, Any]:
     """Write rows with their `_change_type` for readers of the change feed."""
-    path = f"{CHANGE_FOLDER}/cdc-00000-{uuid.uuid4()}.c000.snappy.parquet"
+    path = f"{CHANGE_FOLDER}/cdc-00000-{uuid.uuid4()}.c000.zstd.parquet"
     (Path(location) / CHANGE_FOLDER).mkdir(exist_ok=True)
     size = _write(Path(location) / path, rows)
     return {"path": path, "partitionValues": {}, "size": size, "dataChange": False}
 
 
-def removal(add: Action) -> dict[str, Any]:
+def removal(add: Action, *, data_change: bool = True) -> dict[str, Any]:
     """Give the action that removes a live file."""
     kept = {key: add[key] for key in ("path", "partitionValues", "size", "deletionVector") if add.get(key)}
     kept.setdefault("partitionValues", {})
-    return kept | {"deletionTimestamp": _now(), "dataChange": True, "extendedFileMetadata": True}
+    return kept | {"deletionTimestamp": _now(), "dataChange": data_change, "extendedFileMetadata": True}
 
 
 def read_columns(snapshot: Snapshot, path: str, columns: list[str]) -> pa.Table:
@@ -60,6 +66,17 @@ def read_columns(snapshot: Snapshot, path: str, columns: list[str]) -> pa.Table:
     schema = pa.schema([snapshot.arrow_schema.field(column) for column in columns])
     arrays = [rows[f.name] if f.name in present else pa.nulls(rows.num_rows, f.type) for f in schema]
     return pa.table(arrays, names=columns).cast(schema)
+
+
+def visible_rows(snapshot: Snapshot, file: DataFile, *, hide: Integers | None = None) -> pa.Table:
+    """Read a file without the rows that its vector hides, and without further ones."""
+    rows = read_columns(snapshot, file.path, snapshot.arrow_schema.names)
+    keep = np.ones(rows.num_rows, dtype=np.bool_)
+    if hide is not None:
+        keep[hide] = False
+    if file.vector is not None:
+        keep[read_vector(snapshot.location, file.vector)] = False
+    return rows if keep.all() else rows.filter(pa.array(keep))
 
 
 def stored_rows(location: str, add: Action) -> int:
@@ -94,8 +111,31 @@ def file_statistics(rows: pa.Table) -> str:
 
 
 def _write(path: Path, rows: pa.Table) -> int:
-    pq.write_table(rows, path, compression="snappy", row_group_size=ROW_GROUP_ROWS, store_schema=False)
+    pq.write_table(
+        rows,
+        path,
+        # At its lowest level a third smaller than Snappy for a tenth more time.
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=_repetitive(rows),
+        row_group_size=ROW_GROUP_ROWS,
+        store_schema=False,
+    )
     return path.stat().st_size
+
+
+def _repetitive(rows: pa.Table) -> list[str]:
+    """Name the columns worth a dictionary: building one for distinct values doubles the time of writing.
+
+    >>> _repetitive(pa.table({"id": range(100), "region": ["north", "south"] * 50}))
+    ['region']
+    """
+    sample = rows.slice(0, _SAMPLE_ROWS)
+    return [
+        name
+        for name in rows.column_names
+        if not pt.is_nested(sample[name].type) and distinct_count(sample[name]) * 4 <= sample.num_rows
+    ]
 
 
 def _now() -> int:

@@ -208,11 +208,8 @@ def _is_classic(name: str) -> bool:
 
 def _checkpoint_rows(path: Path) -> Iterable[dict[str, Any]]:
     file = pq.ParquetFile(path)
-    wanted = [name for name in ("add", "metaData", "protocol") if name in file.schema_arrow.names]
-    if "sidecar" in file.schema_arrow.names:
-        raise UnreadableLog("its checkpoints are of the second version")
     # Parsed statistics and partition values repeat what the text forms say.
-    leaves = [f"add.{name}" for name in _ADD_FIELDS] + [name for name in wanted if name != "add"]
+    leaves = [*(f"add.{name}" for name in _ADD_FIELDS), "metaData", "protocol", "sidecar"]
     for batch in file.iter_batches(columns=leaves):
         yield from batch.to_pylist(maps_as_pydicts="strict")
 
@@ -240,3 +237,5 @@ def _replay_row(state: _State, row: Mapping[str, Any]) -> None:
         state.metadata = row["metaData"]
     if row.get("protocol") and row["protocol"].get("minReaderVersion") is not None:
         state.protocol = row["protocol"]
+    if row.get("sidecar") and row["sidecar"].get("path"):
+        raise UnreadableLog("its checkpoints are of the second version")

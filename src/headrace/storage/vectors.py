@@ -35,11 +35,23 @@ def read_vector(location: str, vector: Mapping[str, Any]) -> Integers:
     text = str(vector["pathOrInlineDv"])
     if vector["storageType"] == "i":
         return decode_vector(_from_z85(text)[: int(vector["sizeInBytes"])])
-    path = Path(text) if vector["storageType"] == "p" else _path_of(location, text)
-    with path.open("rb") as file:
+    with Path(location, vector_path(vector)).open("rb") as file:
         file.seek(int(vector.get("offset") or 0))
         (size,) = struct.unpack(">i", file.read(4))
         return decode_vector(file.read(size))
+
+
+def vector_path(vector: Mapping[str, Any]) -> str:
+    """Name a vector's file, relative to the table where it lies in it; one inside the log has none."""
+    text = str(vector["pathOrInlineDv"])
+    match vector["storageType"]:
+        case "p":
+            return text
+        case "u":
+            folder, name = text[:-_UUID_CHARACTERS], text[-_UUID_CHARACTERS:]
+            file = f"deletion_vector_{uuid.UUID(bytes=_from_z85(name))}.bin"
+            return f"{folder}/{file}" if folder else file
+    return ""
 
 
 def write_vectors(location: str, positions: Mapping[str, Integers]) -> dict[str, dict[str, Any]]:
@@ -144,13 +156,6 @@ def _decode_container(data: bytes, place: int, cardinality: int, *, is_runs: boo
 def _runs(pairs: np.ndarray[Any, Any]) -> Iterator[Integers]:
     for start, more in pairs.tolist():
         yield np.arange(start, start + more + 1, dtype=np.int64)
-
-
-def _path_of(location: str, text: str) -> Path:
-    """Find a vector's file: an optional folder, then the encoded name."""
-    folder, name = text[:-_UUID_CHARACTERS], text[-_UUID_CHARACTERS:]
-    file = f"deletion_vector_{uuid.UUID(bytes=_from_z85(name))}.bin"
-    return Path(location, folder, file) if folder else Path(location, file)
 
 
 def _to_z85(data: bytes) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pyarrow as pa
@@ -12,33 +14,50 @@ from headrace.storage.apply.search import Positions, find_rows
 from headrace.storage.commit import Draft
 from headrace.storage.data_files import (
     conform,
-    read_columns,
     removal,
+    visible_rows,
     write_change_file,
     write_data_file,
 )
-from headrace.storage.identity import Integers
 from headrace.storage.layout import rows_per_file
-from headrace.storage.snapshot import DataFile, Snapshot
-from headrace.storage.vectors import read_vector
+from headrace.storage.snapshot import Action, DataFile, Snapshot
 
 
 def draft_append(snapshot: Snapshot, change: TableChange) -> Draft:
     """Add the gained rows in files of their own."""
     gains = conform(change.gains, snapshot.arrow_schema)
-    adds = [write_data_file(snapshot.location, rows) for rows in _portions([gains], snapshot)]
+    adds = list(_write(snapshot, gains))
     metrics = {"numOutputRows": gains.num_rows, "numFiles": len(adds)}
     return Draft(operation="WRITE", parameters={"mode": "Append"}, metrics=metrics, adds=adds)
 
 
 def draft_files(snapshot: Snapshot, change: TableChange) -> Draft:
-    """Copy the files that hold lost rows without these, and let the gained rows join them."""
-    return _draft_copies(snapshot, change, everything=False)
+    """Copy the files that hold lost rows without these, and let the gained rows join the smallest copy."""
+    positions = locate(snapshot, change)
+    touched = sorted((file for file in snapshot.files if file.path in positions), key=lambda file: file.size)
+    gains = conform(change.gains, snapshot.arrow_schema)
+    joining = [gains, *(gains.slice(0, 0) for _ in touched[1:])]
+
+    def copy(file: DataFile, gained: pa.Table) -> tuple[int, list[Action]]:
+        kept = visible_rows(snapshot, file, hide=positions[file.path])
+        return kept.num_rows, list(_write(snapshot, pa.concat_tables([kept, gained])))
+
+    # As many files are held at once as there are cores, however many are touched.
+    with ThreadPoolExecutor(os.cpu_count() or 2) as pool:
+        copies = list(pool.map(copy, touched, joining))
+    adds = [add for _, parts in copies for add in parts]
+    if not touched:
+        adds += _write(snapshot, gains)
+    return _draft_copies(snapshot, change, touched, adds, sum(count for count, _ in copies))
 
 
 def draft_rewrite(snapshot: Snapshot, change: TableChange) -> Draft:
     """Write the whole of a small table anew, as few files."""
-    return _draft_copies(snapshot, change, everything=True)
+    positions = locate(snapshot, change)
+    kept = [visible_rows(snapshot, file, hide=positions.get(file.path)) for file in snapshot.files]
+    whole = pa.concat_tables([*kept, conform(change.gains, snapshot.arrow_schema)])
+    copied = sum(rows.num_rows for rows in kept)
+    return _draft_copies(snapshot, change, snapshot.files, list(_write(snapshot, whole)), copied)
 
 
 def locate(snapshot: Snapshot, change: TableChange) -> Positions:
@@ -73,26 +92,11 @@ def change_files(snapshot: Snapshot, change: TableChange) -> list[dict[str, obje
     return [write_change_file(snapshot.location, pa.concat_tables(parts))]
 
 
-def _draft_copies(snapshot: Snapshot, change: TableChange, *, everything: bool) -> Draft:
-    positions = locate(snapshot, change)
-    touched = [file for file in snapshot.files if everything or file.path in positions]
-    gains = conform(change.gains, snapshot.arrow_schema)
-    copied = 0
-    adds = []
-
-    def survivors() -> Iterator[pa.Table]:
-        nonlocal copied
-        for file in touched:
-            rows = _without(snapshot, file, positions.get(file.path))
-            copied += rows.num_rows
-            yield rows
-        yield gains
-
-    for rows in _portions(survivors(), snapshot):
-        adds.append(write_data_file(snapshot.location, rows))
+def _draft_copies(
+    snapshot: Snapshot, change: TableChange, touched: Sequence[DataFile], adds: Sequence[Action], copied: int
+) -> Draft:
     return Draft(
         operation="MERGE",
-        parameters={"path": "rewrite" if everything else "files"},
         metrics=change_metrics(change) | {"numCopiedRows": copied, "numTargetFilesRemoved": len(touched)},
         adds=adds,
         removes=[removal(file.add) for file in touched],
@@ -100,36 +104,9 @@ def _draft_copies(snapshot: Snapshot, change: TableChange, *, everything: bool) 
     )
 
 
-def _without(snapshot: Snapshot, file: DataFile, positions: Integers | None) -> pa.Table:
-    rows = read_columns(snapshot, file.path, snapshot.arrow_schema.names)
-    keep = np.ones(rows.num_rows, dtype=np.bool_)
-    if positions is not None:
-        keep[positions] = False
-    if file.vector is not None:
-        keep[read_vector(snapshot.location, file.vector)] = False
-    return rows if keep.all() else rows.filter(pa.array(keep))
-
-
-def _portions(parts: Iterable[pa.Table], snapshot: Snapshot) -> Iterator[pa.Table]:
-    """Cut a stream of rows into files of the size that the table should have, holding one at a time."""
-    most = rows_per_file(snapshot.rows)
-    held: list[pa.Table] = []
-    rows = 0
-    for part in parts:
-        held.append(part)
-        rows += part.num_rows
-        # A last file of a few rows would be copied again soon: it joins the one before.
-        while rows >= 2 * most:
-            whole = pa.concat_tables(held)
-            yield whole.slice(0, most)
-            held, rows = [whole.slice(most)], rows - most
-    if rows:
-        yield from _halves(pa.concat_tables(held), most)
-
-
-def _halves(rows: pa.Table, most: int) -> Iterator[pa.Table]:
-    """Cut what is left of a stream into equal files, none above the size."""
-    count = max(1, -(-rows.num_rows // most))
-    size = -(-rows.num_rows // count)
+def _write(snapshot: Snapshot, rows: pa.Table) -> Iterator[Action]:
+    """Write rows as equal files, none larger than a file of the table should be."""
+    count = max(1, -(-rows.num_rows // rows_per_file(snapshot.rows)))
+    size = max(1, -(-rows.num_rows // count))
     for start in range(0, rows.num_rows, size):
-        yield rows.slice(start, size)
+        yield write_data_file(snapshot.location, rows.slice(start, size))

@@ -39,7 +39,6 @@ def draft_vectors(snapshot: Snapshot, change: TableChange) -> Draft:
     appended = draft_append(snapshot, change).adds if change.gains.num_rows else []
     return Draft(
         operation="MERGE",
-        parameters={"path": "vectors"},
         metrics=change_metrics(change) | {"numDeletionVectorsAdded": len(adds)},
         adds=[*adds, *appended],
         removes=[removal(file.add) for file in touched],

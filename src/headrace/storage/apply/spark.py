@@ -52,6 +52,9 @@ def merge_by_spark(storage: Storage, change: WeightedFrame, marker: Marker, vers
         source = change.losses.drop(WEIGHT).withColumn(_LOST, F.lit(True))
         source = source.unionAll(repeated(gained).withColumn(_LOST, F.lit(False)))
         session = _session_with_note(change.spark, marker, version)
+        # MERGE reads its source twice; it refuses a cached one that it has not copied.
+        is_cached = change.is_held or survivors is not None
+        session.conf.set(_MATERIALIZE, "all" if is_cached else "none")
         condition = same_rows(change.match, change.schema) & F.col(f"s.{_LOST}") & _within(change)
         values: dict[str, str | Column] = {quote(name): F.col(f"s.{quote(name)}") for name in change.columns}
         merge = DeltaTable.forPath(session, storage.location).alias("t").merge(source.alias("s"), condition)
@@ -74,8 +77,6 @@ def _session_with_note(spark: SparkSession, marker: Marker, version: int) -> Spa
     session.conf.set(_COMMIT_NOTE, marker.encode())
     session.conf.set(f"{_TRANSACTION}.txnAppId", APP_ID)
     session.conf.set(f"{_TRANSACTION}.txnVersion", str(version + 1))
-    # The source is already held by us.
-    session.conf.set(_MATERIALIZE, "none")
     return session
 
 

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 from pyspark.sql.types import (
@@ -34,7 +37,10 @@ _BINARY = "UTF8_BINARY"
 
 @dataclass(frozen=True, kw_only=True)
 class WeightedFrame:
-    """A change in Spark with its counts; `bounds` hold the lost rows' least and greatest values."""
+    """A change in Spark with its counts; `bounds` hold the lost rows' least and greatest values.
+
+    `is_held` tells a frame that Spark keeps in its cache from rows that it has at hand.
+    """
 
     spark: SparkSession
     frame: DataFrame
@@ -43,6 +49,7 @@ class WeightedFrame:
     inserted: int
     deleted: int
     bounds: Mapping[str, tuple[Any, Any]]
+    is_held: bool
 
     @property
     def columns(self) -> list[str]:
@@ -75,11 +82,13 @@ def read_version(spark: SparkSession, storage: Storage, version: int) -> DataFra
 
 @contextmanager
 def weighted_frame(spark: SparkSession, storage: Storage, change: TableChange) -> Iterator[WeightedFrame]:
-    """Hold a change in Spark, in the table's types, and count it; it is read several times."""
+    """Hold a change in Spark, in the table's types, with its counts."""
     schema = spark.read.format("delta").load(storage.location).schema
-    frame = change.frame if change.frame is not None else _from_arrow(spark, change)
-    columns = [F.col(quote(field.name)).cast(field.dataType).alias(field.name) for field in schema.fields]
-    held = frame.select(*columns, F.col(WEIGHT).cast("long").alias(WEIGHT)).persist()
+    if change.frame is None:
+        yield _from_arrow(spark, change, schema)
+        return
+    # A frame is read several times, and must give the same rows every time.
+    held = _conform(change.frame, schema).persist()
     try:
         yield _counted(spark, held, schema, change.key)
     finally:
@@ -185,6 +194,7 @@ def _counted(spark: SparkSession, held: DataFrame, schema: StructType, key: tupl
         inserted=row[0] or 0,
         deleted=row[1] or 0,
         bounds=bounds,
+        is_held=True,
     )
 
 
@@ -194,6 +204,42 @@ def _has_order(type_: DataType) -> bool:
     return plain_text or isinstance(type_, (IntegralType, DateType))
 
 
-def _from_arrow(spark: SparkSession, change: TableChange) -> DataFrame:
+def _conform(frame: DataFrame, schema: StructType) -> DataFrame:
+    columns = [F.col(quote(field.name)).cast(field.dataType).alias(field.name) for field in schema.fields]
+    return frame.select(*columns, F.col(WEIGHT).cast("long").alias(WEIGHT))
+
+
+def _from_arrow(spark: SparkSession, change: TableChange, schema: StructType) -> WeightedFrame:
+    """Count on the driver what is there already: no job, and nothing to hold."""
     assert change.rows is not None
-    return spark.createDataFrame(change.rows)
+    losses = change.losses
+    ranged = [name for name in change.key or schema.fieldNames() if _has_order(schema[name].dataType)]
+    bounds = {}
+    for name in ranged:
+        if losses.num_rows and not losses[name].null_count:
+            found = pc.min_max(losses[name])
+            bounds[name] = (found["min"].as_py(), found["max"].as_py())
+    return WeightedFrame(
+        spark=spark,
+        frame=_conform(spark.createDataFrame(_plain(change.rows)), schema),
+        schema=schema,
+        key=change.key,
+        inserted=change.gains.num_rows,
+        deleted=int(pc.sum(losses[WEIGHT]).as_py() or 0),
+        bounds=bounds,
+        is_held=False,
+    )
+
+
+def _plain(rows: pa.Table) -> pa.Table:
+    """Replace the Arrow types that Spark's conversion does not take."""
+    fields = [field.with_type(_plain_type(field.type)) for field in rows.schema]
+    return rows.cast(pa.schema(fields))
+
+
+def _plain_type(type_: pa.DataType) -> pa.DataType:
+    if pt.is_string_view(type_):
+        return pa.string()
+    if pt.is_binary_view(type_):
+        return pa.binary()
+    return pa.int64() if pt.is_uint64(type_) else type_

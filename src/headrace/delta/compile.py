@@ -8,6 +8,8 @@ from functools import cached_property, lru_cache
 from headrace.delta.contract import consolidated
 from headrace.delta.differ import Differ, Rule
 from headrace.delta.dispatch import RULES
+from headrace.delta.keyed import root_groups
+from headrace.delta.state import state_plan
 from headrace.plan.build import Plan
 from headrace.plan.nodes import Node, Scan, State, sources, walk
 from headrace.plan.render import Binding, render
@@ -16,7 +18,7 @@ from headrace.sql.names import TableName
 
 @dataclass(frozen=True)
 class Step:
-    """One operator of the explanation: how deep it stands, what serves it, and why."""
+    """One operator of the explanation: its depth, what serves it and why, and the state it can use."""
 
     depth: int
     operator: str
@@ -65,14 +67,17 @@ class ChangePlan:
 
     def explain(self) -> list[Step]:
         """Every operator with the rule family that serves it, root first."""
-        return list(_steps(self.plan.root, self.rules, 0))
+        kept = state_plan(self.plan)
+        _, base = root_groups(self.plan.root)
+        state = {id(base): ", ".join(column.name for column in kept.columns)} if kept else {}
+        return _steps(self.plan.root, self.rules, state, 0)
 
 
-def _steps(node: Node, rules: dict[int, Rule], depth: int) -> list[Step]:
-    rule = rules.get(id(node), Rule("linear", "joined with the operator above"))
-    steps = [Step(depth, _described(node), rule.family, rule.why)]
+def _steps(node: Node, rules: dict[int, Rule], state: dict[int, str], depth: int) -> list[Step]:
+    rule = rules.get(id(node), Rule("bilinear", "part of the join above"))
+    steps = [Step(depth, _described(node), rule.family, rule.why, state.get(id(node), "none"))]
     for child in node.inputs:
-        steps += _steps(child, rules, depth + 1)
+        steps += _steps(child, rules, state, depth + 1)
     return steps
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 from sqlglot import exp
 
@@ -16,8 +17,9 @@ from headrace.plan.rewrites.prune import merge_projections, prune
 from headrace.plan.rewrites.ties import decide_ties
 from headrace.plan.scope import Scope, Unplannable, Visible
 from headrace.plan.select import build_select, is_all, limit_rows
-from headrace.sql.analysis import Analysis
+from headrace.sql.analysis import Analysis, Column
 from headrace.sql.functions import AGGREGATES
+from headrace.sql.names import TableName
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,12 +43,32 @@ def plan_query(
     """Plan a query; what has no operators becomes one opaque operator, which is still exact.
 
     `output` names the output columns as Spark does, which matters for expressions without an alias;
-    `user_aggregates` are the names of registered functions that aggregate, in lower case.
+    `user_aggregates` are the names of registered functions that aggregate, in lower case. Plans are cached by
+    definition and schema.
     """
+    tables = tuple((name, table.columns) for name, table in sorted(analysis.tables.items()))
+    named = None if output is None else tuple(output)
+    return _plan(_Request(analysis.expanded, tables, named, user_aggregates, analysis))
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What a plan depends on, as the key of the cache; the analysis follows from the rest."""
+
+    text: str
+    tables: tuple[tuple[TableName, tuple[Column, ...]], ...]
+    output: tuple[str, ...] | None
+    user_aggregates: frozenset[str]
+    analysis: Analysis = field(compare=False)
+
+
+@lru_cache(maxsize=1024)
+def _plan(request: _Request) -> Plan:
+    analysis, output = request.analysis, request.output
     try:
-        return Plan(_planned(analysis, output, AGGREGATES | user_aggregates), analysis)
+        return Plan(_planned(analysis, output, AGGREGATES | request.user_aggregates), analysis)
     except Unplannable as reason:
-        names = tuple(output or analysis.tree.named_selects)
+        names = output or tuple(analysis.tree.named_selects)
         if "*" in names or not all(names):
             raise HeadraceError(
                 "unknown_output_columns",

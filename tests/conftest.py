@@ -25,7 +25,9 @@ def shop(lake: Headrace) -> Headrace:
     lake.sql("CREATE TABLE customers (id INT, name STRING, region STRING) USING delta")
     lake.sql("INSERT INTO customers VALUES (1, 'Ada', 'north'), (2, 'Bo', NULL), (3, NULL, 'south')")
     lake.sql("CREATE TABLE orders (id INT, customer INT, amount DECIMAL(10,2)) USING delta")
-    lake.sql("INSERT INTO orders VALUES (1, 1, 10.50), (2, 1, NULL), (3, 2, 7.25), (3, 2, 7.25), (4, NULL, 1)")
+    lake.sql(
+        "INSERT INTO orders VALUES (1, 1, 10.50), (2, 1, NULL), (3, 2, 7.25), (3, 2, 7.25), (4, NULL, 1)"
+    )
     return lake
 
 

@@ -1,4 +1,4 @@
-"""Stream tables for Apache Spark: tables defined by a query, kept up to date at a cost that follows what changed."""
+"""Stream tables for Apache Spark: defined by a query, kept up to date at a cost that follows what changed."""
 
 from __future__ import annotations
 

@@ -22,7 +22,11 @@ def test_definition_dependencies_and_columns_used_are_stored(shop: Headrace) -> 
     shop.sql(f"CREATE STREAM TABLE totals SCHEDULE '90s' COMMENT 'per customer' AS {TOTALS}")
 
     table = shop.sql("SELECT * FROM headrace.stream_tables").collect()[0]
-    assert (table["name"], table.status, table.schedule) == ("default.totals", "ACTIVE", "1 minute 30 seconds")
+    assert (table["name"], table.status, table.schedule) == (
+        "default.totals",
+        "ACTIVE",
+        "1 minute 30 seconds",
+    )
     assert table.query == TOTALS
     assert table.mode_reason
     edge = shop.sql("SELECT * FROM headrace.dependencies").collect()[0]

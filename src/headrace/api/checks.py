@@ -11,7 +11,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from headrace.catalog import Catalog, Dependency, RefreshMode
+from headrace.catalog.records import DependencyKind
 from headrace.errors import HeadraceError, Position
+from headrace.plan.build import Plan
+from headrace.plan.nodes import Opaque
 from headrace.refresh.definition import Definitions
 from headrace.refresh.failure import query_error
 from headrace.runtime.relations import describe
@@ -28,6 +31,7 @@ class Checked:
     """A definition that passed: what the catalog will keep of it."""
 
     analysis: Analysis
+    plan: Plan
     columns: tuple[tuple[str, str], ...]
     dependencies: tuple[Dependency, ...]
     effective_mode: str
@@ -55,8 +59,9 @@ def check_query(
         + [Dependency(name, view, "VIEW", ()) for view in analysis.views]
     )
     check_no_cycle(catalog, name, dependencies)
-    effective, reason = _effective_mode(mode, analysis, offset)
-    return Checked(analysis, columns, dependencies, effective, reason, analysis.notices)
+    plan = definitions.plan_of(analysis, tuple(column for column, _ in columns))
+    effective, reason = _effective_mode(mode, analysis, plan, offset)
+    return Checked(analysis, plan, columns, dependencies, effective, reason, analysis.notices)
 
 
 def _analyze(
@@ -111,11 +116,13 @@ def _check_column(index: int, field: StructField) -> None:
         )
 
 
-def _source_kinds(spark: SparkSession, catalog: Catalog, analysis: Analysis) -> Mapping[TableName, str]:
+def _source_kinds(
+    spark: SparkSession, catalog: Catalog, analysis: Analysis
+) -> Mapping[TableName, DependencyKind]:
     if not analysis.sources:
         return {}
     stream_tables = {table.name for table in catalog.all()}
-    kinds = {}
+    kinds: dict[TableName, DependencyKind] = {}
     for source in analysis.sources:
         found = describe(spark, source)
         if found is not None and found.provider != "delta":
@@ -142,7 +149,9 @@ def check_no_cycle(catalog: Catalog, name: TableName, dependencies: Sequence[Dep
         ) from None
 
 
-def _effective_mode(mode: RefreshMode, analysis: Analysis, offset: Position | None) -> tuple[str, str]:
+def _effective_mode(
+    mode: RefreshMode, analysis: Analysis, plan: Plan, offset: Position | None
+) -> tuple[str, str]:
     """Decide how a table of this mode is refreshed, and say why."""
     if mode is RefreshMode.FULL:
         return "FULL", "refresh mode FULL"
@@ -156,13 +165,15 @@ def _effective_mode(mode: RefreshMode, analysis: Analysis, offset: Position | No
                 position=shift(refusal.position, offset),
             )
         return "FULL", f"{refusal.construct}: {refusal.reason}"
-    if mode is not RefreshMode.AUTO:
+    if mode is RefreshMode.IMMEDIATE:
         raise HeadraceError(
             "mode_unavailable",
-            f"Refresh mode {mode} is not available in this version.",
-            hint="Use REFRESH MODE AUTO or FULL.",
+            "Refresh mode IMMEDIATE is not available in this version.",
+            hint="Use REFRESH MODE AUTO with a short schedule.",
         )
-    return "FULL", "incremental refresh is not available in this version"
+    if isinstance(plan.root, Opaque) and mode is RefreshMode.AUTO:
+        return "FULL", f"the query has no operators of its own: {plan.root.reason}"
+    return "DIFFERENTIAL", "every operator of the query has a rule"
 
 
 def shift(position: Position | None, offset: Position | None) -> Position | None:

@@ -28,9 +28,7 @@ log = logging.getLogger("headrace")
 class Headrace:
     """Stream tables on one Spark session and one catalog; made by `headrace.connect`."""
 
-    def __init__(
-        self, spark: SparkSession, catalog: Catalog, settings: Settings, lake: Lake | None
-    ) -> None:
+    def __init__(self, spark: SparkSession, catalog: Catalog, settings: Settings, lake: Lake | None) -> None:
         self.spark = spark
         self.settings = settings
         self._catalog = catalog
@@ -130,7 +128,9 @@ class Headrace:
         """Say how a stream table is maintained and why so."""
         self._sync()
         table = self._catalog.find(self.qualify(name))
-        return explain_table(table, self._refresher.definitions.of(table))
+        definitions = self._refresher.definitions
+        analysis = definitions.of(table)
+        return explain_table(table, analysis, definitions.plan(table, analysis))
 
     def explain_definition(self, wanted: Definition) -> Explanation:
         """Say how a stream table would be maintained, and create nothing."""

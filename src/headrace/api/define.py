@@ -19,7 +19,6 @@ from headrace.scheduler.schedule import parse_schedule
 from headrace.sql.names import TableName, quote, require_valid_name
 from headrace.storage.table import Storage, create_storage
 
-
 T = TypeVar("T")
 
 
@@ -65,7 +64,7 @@ class Definer:
         checked = self.check(wanted)
         table = self._add(wanted, checked)
         if wanted.initialize:
-            self._undo_on_failure(table, lambda: self._refresher.refresh(table.name))
+            self._undo_on_failure(table, lambda: self._load(table.name))
             return f"{wanted.name} was created and loaded", checked.notices
         return f"{wanted.name} was created; REFRESH STREAM TABLE {wanted.name} loads it", checked.notices
 
@@ -188,7 +187,7 @@ class Definer:
         }
         self._catalog.redefine(table.name, changes, checked.dependencies)
         try:
-            self._refresher.refresh(table.name)
+            self._load(table.name)
         except BaseException:
             self._catalog.redefine(table.name, before, reads)
             raise
@@ -231,6 +230,16 @@ class Definer:
         )
         table = self._catalog.add(new, checked.dependencies)
         return self._undo_on_failure(table, lambda: self._create_storage(table))
+
+    def _load(self, name: TableName) -> None:
+        self._refresher.refresh(name)
+        table = self._catalog.find(name)
+        if table.refresh_mode is RefreshMode.DIFFERENTIAL and table.effective_mode == "FULL":
+            raise HeadraceError(
+                "plan_differs",
+                f"{name} cannot be maintained incrementally: {table.mode_reason}.",
+                hint="Use REFRESH MODE FULL, and report the query: this is a fault of Headrace.",
+            )
 
     def _create_storage(self, table: StreamTable) -> StreamTable:
         create_storage(

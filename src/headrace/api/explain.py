@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from headrace.api.checks import Checked
 from headrace.catalog import StreamTable
+from headrace.delta.compile import compile_change
+from headrace.plan.build import Plan
+from headrace.plan.nodes import State
 from headrace.sql.analysis import Analysis
 from headrace.sql.names import TableName
 
@@ -17,40 +20,62 @@ class Explanation:
     stream_table: str
     mode: str
     reason: str
+    operators: tuple[str, ...]
+    change_query: str
     text: str
 
     def __str__(self) -> str:
         return self.text
 
 
-def explain_table(table: StreamTable, analysis: Analysis) -> Explanation:
-    """Explain a stream table that exists."""
+def explain_table(table: StreamTable, analysis: Analysis, plan: Plan) -> Explanation:
+    """Explain a stream table that exists, with its sources at its frontier."""
     frontier = table.frontier or {}
 
     def version(name: TableName) -> str:
         pinned = frontier.get(str(name))
         return f"VERSION AS OF {pinned.version}" if pinned else ""
 
-    return _explanation(table.name, table.effective_mode, table.mode_reason, analysis, analysis.pinned(version))
+    query = analysis.pinned(version)
+    return _explanation(table.name, table.effective_mode, table.mode_reason, analysis, plan, query)
 
 
 def explain_checked(name: TableName, checked: Checked) -> Explanation:
     """Explain a stream table before it is created."""
     analysis = checked.analysis
-    return _explanation(name, checked.effective_mode, checked.mode_reason, analysis, analysis.expanded)
+    return _explanation(
+        name, checked.effective_mode, checked.mode_reason, analysis, checked.plan, analysis.expanded
+    )
 
 
-def _explanation(name: TableName, mode: str, reason: str, analysis: Analysis, query: str) -> Explanation:
+def _explanation(
+    name: TableName, mode: str, reason: str, analysis: Analysis, plan: Plan, query: str
+) -> Explanation:
+    operators, change_query = _change(plan) if not analysis.refusals else ((), "")
     lines = [f"Stream table {name}", f"Refresh: {mode} ({reason})", "Sources:"]
-    for source, columns in analysis.sources.items():
-        lines.append(f"  {source} ({', '.join(columns)})")
-    for view in analysis.views:
-        lines.append(f"  view {view}, expanded")
+    lines += [f"  {source} ({', '.join(columns)})" for source, columns in analysis.sources.items()]
+    lines += [f"  view {view}, expanded" for view in analysis.views]
     if analysis.refusals:
         lines.append("Not maintainable incrementally:")
-        for refusal in analysis.refusals:
-            place = f" at {refusal.position}" if refusal.position else ""
-            lines.append(f"  [{refusal.code}] {refusal.construct}{place}: {refusal.reason} {refusal.hint}")
+        lines += [f"  {refusal}" for refusal in analysis.refusals]
     lines += [f"Notice: {notice}" for notice in analysis.notices]
+    if operators:
+        lines.append("Operators, each with the rule that gives its change:")
+        lines += [f"  {line}" for line in operators]
     lines += ["Query:", query]
-    return Explanation(str(name), mode, reason, "\n".join(lines))
+    if change_query:
+        lines += ["Change query, when every source has changed:", change_query]
+    return Explanation(str(name), mode, reason, operators, change_query, "\n".join(lines))
+
+
+def _change(plan: Plan) -> tuple[tuple[str, ...], str]:
+    compiled = compile_change(plan, frozenset(plan.analysis.sources))
+    if compiled.empty:
+        return (), ""
+    steps = tuple(str(step) for step in compiled.explain())
+    return steps, compiled.sql(_placeholder, pretty=True)
+
+
+def _placeholder(name: TableName, state: State) -> str:
+    """Name a relation by what it will hold: `` `orders @ old` ``."""
+    return f"`{name} @ {state.value}`"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from sqlglot import tokens
+from sqlglot import Token, TokenType
 from sqlglot.dialects.spark import Spark
 
 from headrace.catalog import Catalog, StreamTable, encode_frontier
@@ -117,20 +117,19 @@ def _mentions(text: str, names: Any) -> list[tuple[str, int, int, str | None]]:
     for before, schema, dot, table, after in zip(
         [None, *stream], stream, stream[1:], stream[2:], [*stream[3:], None], strict=False
     ):
-        if (schema.text.lower(), dot.token_type) != ("headrace", tokens.TokenType.DOT):
+        if (schema.text.lower(), dot.token_type) != ("headrace", TokenType.DOT):
             continue
-        if table.text.lower() not in names or (before and before.token_type is tokens.TokenType.DOT):
+        if table.text.lower() not in names or (before and before.token_type is TokenType.DOT):
             continue
         alias = _alias_to_add(table.text.lower(), after)
         found.append((table.text.lower(), schema.start, table.end + 1, alias))
     return found
 
 
-def _alias_to_add(name: str, after: tokens.Token | None) -> str | None:
-    kinds = tokens.TokenType
-    if after is not None and after.token_type is kinds.DOT:
+def _alias_to_add(name: str, after: Token | None) -> str | None:
+    if after is not None and after.token_type is TokenType.DOT:
         return None
-    aliased = after is not None and after.token_type in {kinds.VAR, kinds.ALIAS, kinds.IDENTIFIER}
+    aliased = after is not None and after.token_type in {TokenType.VAR, TokenType.ALIAS, TokenType.IDENTIFIER}
     return "" if aliased else f" AS {name}"
 
 

@@ -6,6 +6,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace.catalog import Frontier, StreamTable
 from headrace.errors import HeadraceError
+from headrace.plan.build import Plan, plan_query
 from headrace.runtime.relations import resolve
 from headrace.sql.analysis import Analysis, analyze
 from headrace.sql.names import TableName, quote
@@ -17,6 +18,7 @@ class Definitions:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self._kept: dict[tuple[str, str], Analysis] = {}
+        self._plans: dict[tuple[str, tuple[str, ...]], Plan] = {}
 
     def of(self, table: StreamTable, *, fresh: bool = False) -> Analysis:
         """Analyse a stream table's query; `fresh` looks at the sources' schemas again."""
@@ -25,12 +27,22 @@ class Definitions:
             self._kept[key] = self.analyze(*key)
         return self._kept[key]
 
+    def plan(self, table: StreamTable, analysis: Analysis) -> Plan:
+        """Plan a stream table's query as operators."""
+        return self.plan_of(analysis, tuple(name for name, _ in table.columns))
+
+    def plan_of(self, analysis: Analysis, output: tuple[str, ...]) -> Plan:
+        key = (analysis.expanded, output)
+        if key not in self._plans:
+            self._plans[key] = plan_query(analysis, output=output)
+        return self._plans[key]
+
     def analyze(self, query: str, current_schema: str) -> Analysis:
         return analyze(query, current_schema=current_schema, resolve=lambda name: resolve(self._spark, name))
 
 
 def pinned_rows(spark: SparkSession, table: StreamTable, analysis: Analysis, frontier: Frontier) -> DataFrame:
-    """Give the rows of the defining query over its sources at a frontier, with the columns it was created with."""
+    """Give the defining query over its sources at a frontier, with the columns it was created with."""
 
     def version(name: TableName) -> str:
         return f"VERSION AS OF {frontier[str(name)].version}"

@@ -22,7 +22,14 @@ _CODES = {
 }
 # After these a retry alone helps nobody: the table goes to ERROR until the cause is gone.
 NEEDS_A_PERSON = frozenset(
-    {"storage_missing", "source_missing", "unsupported_source", "schema_changed", "unknown_table", "unknown_column"}
+    {
+        "storage_missing",
+        "source_missing",
+        "unsupported_source",
+        "schema_changed",
+        "unknown_table",
+        "unknown_column",
+    }
 )
 _PLACE = re.compile(r";?\s*\(?line (\d+),? pos (\d+)\)?")
 
@@ -58,7 +65,7 @@ def storage_missing(table: StreamTable) -> HeadraceError:
     return HeadraceError(
         "storage_missing",
         f"The Delta table that stores {table.name} is gone: it was dropped or its files were removed.",
-        hint=f"REFRESH STREAM TABLE {table.name} FULL builds it anew; DROP STREAM TABLE {table.name} forgets it.",
+        hint=f"REFRESH STREAM TABLE {table.name} FULL builds it anew; DROP STREAM TABLE forgets it.",
     )
 
 

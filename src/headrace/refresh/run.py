@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from pyspark.sql import SparkSession
 
-from headrace.catalog import Action, Catalog, RefreshState, Status, this_owner
+from headrace.catalog import Action, Catalog, RefreshMode, RefreshState, Status, this_owner
 from headrace.catalog.records import RefreshOutcome, StreamTableChanges
 from headrace.config import Settings
 from headrace.errors import HeadraceError
+from headrace.refresh.choice import Figures, gather, prefers_full
 from headrace.refresh.definition import Definitions, pinned_rows
+from headrace.refresh.differential import compute_change, read_source_changes
 from headrace.refresh.failure import NEEDS_A_PERSON, as_headrace_error, storage_missing
+from headrace.refresh.guard import misread
 from headrace.refresh.jobs import count_jobs
 from headrace.refresh.recover import recover
 from headrace.refresh.result import RefreshResult
+from headrace.refresh.sizes import RowCounts
 from headrace.refresh.task import Attempt, Decision, Task
+from headrace.refresh.watch import lost_history
 from headrace.runtime.relations import describe
+from headrace.sources.changes import estimate_changes
 from headrace.sources.registry import Sources
+from headrace.sql.analysis import Analysis
 from headrace.sql.names import TableName
+from headrace.storage.apply import apply_change
+from headrace.storage.marker import Marker
 from headrace.storage.table import Storage, create_storage
 
 
@@ -33,6 +43,7 @@ class Refresher:
         self._owner = this_owner()
         self.sources = Sources(spark)
         self.definitions = Definitions(spark)
+        self._row_counts = RowCounts()
 
     def refresh(
         self, name: TableName, *, full: bool = False, moment: datetime | None = None
@@ -72,15 +83,77 @@ class Refresher:
             return Decision(Action.FULL, "first load")
         changed = self.sources.changed(table.frontier, task.frontier, task.analysis.sources)
         if changed:
-            return Decision(Action.FULL, f"{', '.join(map(str, changed))} changed; {table.mode_reason}")
+            return self._decide_on_changes(task, changed)
         if task.analysis.time_dependent:
             return Decision(Action.FULL, "the query depends on the current time")
         return Decision(Action.NO_DATA, "no source changed")
 
+    def _decide_on_changes(self, task: Task, changed: list[TableName]) -> Decision:
+        """Take the change or the whole, as the mode says or as it is cheaper."""
+        table, what = task.table, f"{', '.join(map(str, changed))} changed"
+        lost = lost_history(self.sources, table, task.frontier, changed)
+        if lost:
+            self._catalog.raise_alert("reinitialize_needed", f"{table.name}: {lost}", table.name)
+            return Decision(Action.REINITIALIZE, lost)
+        if table.effective_mode == "FULL":
+            return Decision(Action.FULL, f"{what}; {table.mode_reason}")
+        figures = self._figures(task, changed)
+        if table.refresh_mode is RefreshMode.AUTO:
+            cheaper = prefers_full(figures, self._settings.change_ratio_threshold)
+            if cheaper:
+                return Decision(Action.FULL, f"{what}; {cheaper}", figures=figures)
+        return Decision(Action.DIFFERENTIAL, what, tuple(changed), figures)
+
+    def _figures(self, task: Task, changed: list[TableName]) -> Figures:
+        old = task.table.frontier or {}
+        change_rows = source_rows = 0
+        for name in changed:
+            source, now = self.sources.find(name), task.frontier[str(name)]
+            change_rows += estimate_changes(source, old[str(name)], now).rows
+            source_rows += self._row_counts.of(source, now) or 0
+        return gather(change_rows, source_rows, self._catalog.history(task.table.name, limit=20))
+
     def _carry_out(self, task: Task, decision: Decision) -> RefreshResult:
         if decision.action is Action.NO_DATA:
             return self._note_no_data(task, decision)
+        if decision.action is Action.DIFFERENTIAL:
+            return self._apply_change(task, decision)
         return self._rewrite(task, decision)
+
+    def _apply_change(self, task: Task, decision: Decision) -> RefreshResult:
+        """Compute the change of the result from the changes of the sources, and apply it."""
+        table = task.table
+        marker = task.marker(self._start(task, decision), decision)
+        with count_jobs(self._spark, f"refresh {table.name}") as jobs:
+            changes = read_source_changes(self._spark, self.sources, task, list(decision.changed))
+            plan = self.definitions.plan(table, task.analysis)
+            change = compute_change(self._spark, task, plan, changes) if changes else None
+            applied = None
+            if change is not None:
+                applied = apply_change(
+                    task.storage,
+                    change,
+                    marker,
+                    spark=self._spark,
+                    base=table.storage_version,
+                    writer=self._settings.apply,
+                )
+        inserted, deleted = (applied.inserted, applied.deleted) if applied else (0, 0)
+        how = f"; {applied.path}: {applied.reason}" if applied else "; no column that the query uses changed"
+        decision = replace(decision, reason=decision.reason + how)
+        result = task.result(decision, inserted=inserted, deleted=deleted, jobs=jobs.count)
+        changes_made = task.progress()
+        if applied is not None and applied.commit is not None:
+            changes_made["storage_version"] = applied.commit.version
+        self._finish(marker, result, changes_made, decision)
+        return result
+
+    def _finish(
+        self, marker: Marker, result: RefreshResult, changes: StreamTableChanges, decision: Decision
+    ) -> None:
+        outcome = result.outcome()
+        outcome["details"] = decision.figures.as_details() if decision.figures else {}
+        self._catalog.finish_refresh(marker.refresh, state=RefreshState.COMPLETED, changes=changes, **outcome)
 
     def _note_no_data(self, task: Task, decision: Decision) -> RefreshResult:
         result = task.result(decision)
@@ -100,10 +173,10 @@ class Refresher:
         before = task.storage.row_count()
         if not task.storage.exists() and describe(self._spark, table.name) is None:
             create_storage(self._spark, table.name, table.columns, cluster_by=table.cluster_by)
+        new_schema = decision.action is Action.REINITIALIZE
         with count_jobs(self._spark, f"refresh {table.name}") as jobs:
             analysis = self.definitions.of(table, fresh=True)
             rows = pinned_rows(self._spark, table, analysis, task.frontier)
-            new_schema = decision.action is Action.REINITIALIZE
             commit = task.storage.overwrite(rows, marker, new_schema=new_schema)
         inserted = commit.metric("numOutputRows")
         result = task.result(decision, inserted=inserted, deleted=before, jobs=jobs.count)
@@ -113,10 +186,19 @@ class Refresher:
             "table_id": task.storage.table_id(),
             "reinitialize_reason": None,
         }
-        self._catalog.finish_refresh(
-            marker.refresh, state=RefreshState.COMPLETED, changes=changes, **result.outcome()
-        )
+        self._finish(marker, result, changes, decision)
+        if table.effective_mode == "DIFFERENTIAL" and (table.frontier is None or new_schema):
+            self._guard_plan(table.name, analysis)
         return result
+
+    def _guard_plan(self, name: TableName, analysis: Analysis) -> None:
+        """Never maintain by a plan that does not mean what the user's text means."""
+        table = self._catalog.find(name)
+        finding = misread(self._spark, table, self.definitions.plan(table, analysis))
+        if finding:
+            reason = f"the plan of the query is not to be trusted: {finding}"
+            self._catalog.update(name, effective_mode="FULL", mode_reason=reason)
+            self._catalog.raise_alert("fell_back_to_full", f"{name}: {reason}", name)
 
     def _start(self, task: Task, decision: Decision) -> int:
         """Write down that a refresh runs, under the lease by which its death would be noticed."""

@@ -8,8 +8,10 @@ from datetime import UTC, datetime
 
 from headrace.catalog import Action, Frontier, Lease, Status, StreamTable
 from headrace.catalog.records import StreamTableChanges
+from headrace.refresh.choice import Figures
 from headrace.refresh.result import RefreshResult
 from headrace.sql.analysis import Analysis
+from headrace.sql.names import TableName
 from headrace.storage.marker import Marker
 from headrace.storage.table import Storage
 
@@ -20,6 +22,8 @@ class Decision:
 
     action: Action
     reason: str
+    changed: tuple[TableName, ...] = ()
+    figures: Figures | None = None
 
 
 @dataclass

@@ -30,7 +30,9 @@ class Verification:
     def __str__(self) -> str:
         if self.ok:
             return f"{self.stream_table}: equal to its query ({self.rows:,} rows)"
-        return f"{self.stream_table}: DIFFERS from its query, {self.missing} missing and {self.extra} extra rows"
+        return (
+            f"{self.stream_table}: DIFFERS from its query, {self.missing} missing and {self.extra} extra rows"
+        )
 
 
 def verify(spark: SparkSession, definitions: Definitions, table: StreamTable) -> Verification:
@@ -43,11 +45,11 @@ def verify(spark: SparkSession, definitions: Definitions, table: StreamTable) ->
         )
     expected = pinned_rows(spark, table, definitions.of(table, fresh=True), table.frontier)
     stored = spark.sql(f"SELECT * FROM {table.name.sql} VERSION AS OF {table.storage_version}")
-    row = _difference(_comparable(expected, table), _comparable(stored, table)).collect()[0]
+    row = difference(comparable(expected, table), comparable(stored, table)).collect()[0]
     return Verification(str(table.name), row.missing or 0, row.extra or 0, row.stored or 0)
 
 
-def _difference(expected: DataFrame, stored: DataFrame) -> DataFrame:
+def difference(expected: DataFrame, stored: DataFrame) -> DataFrame:
     both = expected.selectExpr("*", f"1 AS {_WEIGHT}", "0 AS __hr_stored").unionAll(
         stored.selectExpr("*", f"-1 AS {_WEIGHT}", "1 AS __hr_stored")
     )
@@ -65,7 +67,7 @@ def _difference(expected: DataFrame, stored: DataFrame) -> DataFrame:
     )
 
 
-def _comparable(rows: DataFrame, table: StreamTable) -> DataFrame:
+def comparable(rows: DataFrame, table: StreamTable) -> DataFrame:
     return rows.selectExpr(*(_comparable_column(name, type_) for name, type_ in table.columns))
 
 

@@ -1,8 +1,8 @@
 """The embedded lake: every process that opens a warehouse folder sees the same tables and views by name.
 
 Spark's embedded catalog forgets its tables when the process ends, and Derby admits one process only. So the
-folder is the truth for tables (`<warehouse>/<table>`, `<warehouse>/<schema>.db/<table>`), the Headrace catalog
-for views and tables stored elsewhere, and a session's own catalog is brought up to date from both.
+folder is the truth for tables (`<warehouse>/<table>`, `<warehouse>/<schema>.db/<table>`), the Headrace
+catalog for views and tables stored elsewhere, and a session's own catalog is brought up to date from both.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ class Lake:
         if self._applied.get(relation.name) == relation and describe(self._spark, relation.name):
             return
         self._spark.sql(f"DROP {relation.kind} IF EXISTS {relation.name.sql}")
-        self._spark.sql(relation.definition)
+        self._spark.sql(relation.definition or "")
         self._applied[relation.name] = relation
 
     def remember(self) -> None:
-        """Record views and external tables that this session created, and drop records of those it dropped."""
+        """Record views and external tables that this session created, and forget those it dropped."""
         recorded = {relation.name: relation for relation in self._catalog.relations()}
         present = dict(self._relations_of_session())
         for name, relation in present.items():
@@ -133,7 +133,7 @@ class Lake:
         return Path(local_path(location)).is_relative_to(self._warehouse)
 
     def _register_managed(self, name: TableName, path: Path) -> None:
-        """Register a folder as a managed table, so that DROP and RENAME move its files as Spark's own would."""
+        """Register a folder as a managed table, so that DROP and RENAME treat its files as Spark's own."""
         self._spark.sql(f"CREATE TABLE IF NOT EXISTS {name.sql} USING delta LOCATION {_literal(str(path))}")
         jvm: Any = self._spark._jvm
         catalog = self._spark._jsparkSession.sessionState().catalog()

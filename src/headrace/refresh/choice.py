@@ -1,0 +1,76 @@
+"""AUTO's choice between the change and the whole: by estimates first, then by what history measured."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headrace.catalog import Action, RefreshRecord, RefreshState
+
+# Older refreshes tell of another size of table.
+_RECENT = 5
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a choice was made by; kept with the refresh."""
+
+    change_rows: int
+    source_rows: int
+    full_ms: float | None
+    differential_ms: float | None
+
+    @property
+    def ratio(self) -> float:
+        return self.change_rows / self.source_rows if self.source_rows else 0.0
+
+    def as_details(self) -> dict[str, object]:
+        return {
+            "change_rows": self.change_rows,
+            "source_rows": self.source_rows,
+            "change_ratio": round(self.ratio, 6),
+            "expected_full_ms": self.full_ms,
+            "expected_differential_ms": self.differential_ms,
+        }
+
+
+def gather(change_rows: int, source_rows: int, history: Sequence[RefreshRecord]) -> Figures:
+    """Expect of the next refresh what the last ones took, a larger change in proportion."""
+    done = [record for record in history if record.state is RefreshState.COMPLETED]
+    full = [r.duration_ms for r in done if r.action in {Action.FULL, Action.REINITIALIZE} and r.duration_ms]
+    changes = [r for r in done if r.action is Action.DIFFERENTIAL and r.duration_ms][:_RECENT]
+    return Figures(
+        change_rows,
+        source_rows,
+        statistics.median(full[:_RECENT]) if full else None,
+        _expected(change_rows, changes),
+    )
+
+
+def prefers_full(figures: Figures, threshold: float) -> str | None:
+    """Say why recomputing is the cheaper way, or None where it is not."""
+    if figures.full_ms is None or figures.differential_ms is None:
+        if figures.ratio > threshold:
+            return f"{figures.ratio:.0%} of the source rows changed, over the threshold of {threshold:.0%}"
+        return None
+    if figures.differential_ms > figures.full_ms:
+        return (
+            f"the change would take about {figures.differential_ms:,.0f} ms, "
+            f"recomputing about {figures.full_ms:,.0f} ms"
+        )
+    return None
+
+
+def _expected(change_rows: int, done: Sequence[RefreshRecord]) -> float | None:
+    """Scale the time of the refresh whose change was nearest in size."""
+    sized = [
+        (int(rows), float(record.duration_ms))
+        for record in done
+        if record.duration_ms and (rows := record.details.get("change_rows"))
+    ]
+    if not sized:
+        return None
+    nearest = min(sized, key=lambda pair: abs(pair[0] - change_rows))
+    similar = [ms for rows, ms in sized if rows == nearest[0]]
+    return statistics.median(similar) * max(1.0, change_rows / nearest[0])

@@ -1,0 +1,32 @@
+"""A guard against a misread query: at creation the plan's result must equal that of the user's own text."""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+
+from headrace.catalog import StreamTable
+from headrace.delta.compile import query_sql
+from headrace.plan.build import Plan
+from headrace.plan.nodes import State
+from headrace.refresh.verify import comparable, difference
+from headrace.sql.names import TableName, quote
+
+
+def misread(spark: SparkSession, table: StreamTable, plan: Plan) -> str | None:
+    """Say how the plan's result differs from the contents just loaded by the user's text, or None."""
+    frontier = table.frontier or {}
+
+    def at_frontier(name: TableName, _state: State) -> str:
+        return f"{name.sql} VERSION AS OF {frontier[str(name)].version}"
+
+    planned = spark.sql(query_sql(plan, at_frontier))
+    planned = planned.select(*(quote(name) for name, _ in table.columns))
+    types = {field.name.lower(): field.dataType.simpleString() for field in planned.schema.fields}
+    for name, type_ in table.columns:
+        if types[name.lower()] != type_:
+            return f"column {name} is {types[name.lower()]} in the plan and {type_} in the query"
+    stored = spark.sql(f"SELECT * FROM {table.name.sql} VERSION AS OF {table.storage_version}")
+    row = difference(comparable(planned, table), comparable(stored, table)).collect()[0]
+    if row.missing or row.extra:
+        return f"the plan gives {row.missing or 0} rows that the query does not, and lacks {row.extra or 0}"
+    return None

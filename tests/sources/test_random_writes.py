@@ -1,4 +1,4 @@
-"""Random writes by delta-rs, which takes milliseconds each, checked between every two versions on the driver."""
+"""Random writes by delta-rs, milliseconds each, checked between every two versions on the driver."""
 
 from __future__ import annotations
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from xml.etree import ElementTree
 
 from headrace.cli.graph import as_dot, as_mermaid, as_tree
+from headrace.cli.svg import as_svg
 
 TABLES = ["shop.clean", "shop.left", "shop.right", "shop.tip", "shop.constant"]
 EDGES = [
@@ -43,3 +45,15 @@ def test_a_long_chain_does_not_overflow() -> None:
     tables = [f"t{number:04}" for number in range(2000)]
     edges = list(pairwise(tables))
     assert len(as_tree(tables, edges).splitlines()) == 2000
+
+
+def test_the_picture_has_every_node_and_edge_and_reads_from_left_to_right() -> None:
+    space = "{http://www.w3.org/2000/svg}"
+    root = ElementTree.fromstring(as_svg(TABLES, EDGES))
+    nodes = {
+        text.text: float(text.attrib["x"]) for text in root.iter(f"{space}text") if text.text is not None
+    }
+    assert nodes.keys() == {*TABLES, "shop.orders"}
+    assert len(root.findall(f"{space}path")) == len(EDGES)
+    assert all(nodes[source] < nodes[reader] for source, reader in EDGES)
+    assert ElementTree.fromstring(as_svg(["<&>"], [("s", "<&>")])) is not None

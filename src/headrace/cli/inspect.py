@@ -10,6 +10,7 @@ import typer
 
 from headrace.cli.command import Json, Place, out
 from headrace.cli.graph import as_dot, as_mermaid, as_tree
+from headrace.cli.svg import as_svg
 from headrace.display import Grid, duration, json_text, print_grid
 
 if TYPE_CHECKING:
@@ -159,6 +160,7 @@ class GraphFormat(StrEnum):
     TREE = "tree"
     MERMAID = "mermaid"
     DOT = "dot"
+    SVG = "svg"
 
 
 def dag(
@@ -183,7 +185,7 @@ def dag(
     elif not tables:
         _none_yet()
     else:
-        draw = {"tree": as_tree, "mermaid": as_mermaid, "dot": as_dot}[format_]
+        draw = {"tree": as_tree, "mermaid": as_mermaid, "dot": as_dot, "svg": as_svg}[format_]
         out().print(draw(tables, edges), markup=False, highlight=False, soft_wrap=True)
 
 

@@ -17,6 +17,7 @@ from headrace.sources.log import Commit, DeltaLog
 from headrace.sql.names import TableName, quote
 from headrace.storage.layout import rows_per_file, table_properties
 from headrace.storage.marker import Marker, read_marker
+from headrace.storage.snapshot import UnreadableLog, read_snapshot
 
 # Delta accepts these in a column's name only under column mapping.
 _NEEDS_MAPPING = set(" ,;{}()\n\t=")
@@ -76,6 +77,12 @@ class Storage:
 
     def row_count(self) -> int:
         """Count the rows from the statistics in the log."""
+        try:
+            return read_snapshot(self.log).rows
+        except UnreadableLog:
+            return self._row_count_by_delta_rs()
+
+    def _row_count_by_delta_rs(self) -> int:
         try:
             actions = pa.table(DeltaTable(self.location).get_add_actions(flatten=True))
         except DeltaError:

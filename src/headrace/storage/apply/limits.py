@@ -16,8 +16,9 @@ class Limits:
     driver_change_bytes: int = 256 << 20
     # Below this a table is written anew in about the time that finding out which part to write takes.
     rewrite_bytes: int = 4 << 20
-    # Copying costs about 15 ms per stored megabyte on two cores, hiding rows about 1 ms.
-    copy_bytes: int = 48 << 20
+    # Copied files stay readable for every Delta reader, so small ones are copied: this many cost no more than
+    # one small Spark job. Beyond, hiding rows is several times cheaper.
+    copy_bytes: int = 16 << 20
     # The columns that are searched pass through the driver, one file per core at a time.
     search_bytes: int = 8 << 30
     # A file beyond this is not read on the driver, whatever its table's size.

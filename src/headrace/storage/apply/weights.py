@@ -32,7 +32,6 @@ from headrace.storage.table import Storage
 _BROADCAST_ROWS = 200_000
 
 _COPIES = "__hr_copies"
-_BINARY = "UTF8_BINARY"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,24 +149,24 @@ def _value(side: str, name: str, schema: StructType) -> Column:
 
 
 def _comparable(column: Column, type_: DataType) -> Column:
-    """Turn what Spark does not compare, or compares loosely, into something it compares by value."""
-    if isinstance(type_, StringType):
-        return column if type_.collation == _BINARY else F.collate(column, _BINARY)
-    if isinstance(type_, MapType) and not _is_loose(type_.keyType) and not _is_loose(type_.valueType):
+    """Turn what Spark does not compare into something it compares by value."""
+    if (
+        isinstance(type_, MapType)
+        and not _is_incomparable(type_.keyType)
+        and not _is_incomparable(type_.valueType)
+    ):
         return F.array_sort(F.map_entries(column))
-    if _is_loose(type_):
+    if _is_incomparable(type_):
         return F.when(column.isNotNull(), F.to_json(F.struct(column), {"ignoreNullFields": "false"}))
     return column
 
 
-def _is_loose(type_: DataType) -> bool:
-    """Tell whether a type holds a map, a variant or a collated text."""
-    if isinstance(type_, StringType):
-        return bool(type_.collation != _BINARY)
+def _is_incomparable(type_: DataType) -> bool:
+    """Tell whether a type holds a map or a variant."""
     if isinstance(type_, ArrayType):
-        return _is_loose(type_.elementType)
+        return _is_incomparable(type_.elementType)
     if isinstance(type_, StructType):
-        return any(_is_loose(field.dataType) for field in type_.fields)
+        return any(_is_incomparable(field.dataType) for field in type_.fields)
     return isinstance(type_, (MapType, VariantType))
 
 
@@ -200,8 +199,7 @@ def _counted(spark: SparkSession, held: DataFrame, schema: StructType, key: tupl
 
 def _has_order(type_: DataType) -> bool:
     """Take the types whose literals are exact and whose statistics are too."""
-    plain_text = isinstance(type_, StringType) and type_.collation == _BINARY
-    return plain_text or isinstance(type_, (IntegralType, DateType))
+    return isinstance(type_, (StringType, IntegralType, DateType))
 
 
 def _conform(frame: DataFrame, schema: StructType) -> DataFrame:

@@ -9,6 +9,7 @@ import pytest
 
 from headrace.delta import State, compile_change, plan_query, query_sql
 from headrace.plan.nodes import Opaque, walk
+from headrace.plan.repeatable import unrepeatable
 from headrace.sql.analysis import analyze
 from headrace.sql.names import TableName
 from tests.algebra.tpch import TABLES, Warehouse, generate, texts
@@ -46,6 +47,7 @@ def test_all_queries_are_maintained_exactly_while_all_tables_change(folder: Path
         analysis = analyze(text, current_schema="default", resolve=warehouse.resolve)
         assert analysis.refusals == ()
         plans[name] = plan_query(analysis)
+        assert unrepeatable(plans[name]) == (), name
         assert not any(isinstance(node, Opaque) for node in walk(plans[name].root)), name
     filled: Counter[str] = Counter()
     moved: Counter[str] = Counter()

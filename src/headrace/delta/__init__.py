@@ -8,6 +8,7 @@ from headrace.delta.state import StateColumn, StatePlan, state_plan
 from headrace.plan.build import Plan, plan_query
 from headrace.plan.nodes import State
 from headrace.plan.render import Binding
+from headrace.plan.repeatable import unrepeatable
 
 __all__ = [
     "Binding",
@@ -23,4 +24,5 @@ __all__ = [
     "plan_query",
     "query_sql",
     "state_plan",
+    "unrepeatable",
 ]

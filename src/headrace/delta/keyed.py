@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlglot import exp
+from sqlglot import exp, parse_one
 
 from headrace.delta.bykey import distinct_keys, restricted
 from headrace.delta.differ import Differ
 from headrace.delta.dispatch import RULES
 from headrace.plan.build import Plan
 from headrace.plan.expressions import col
-from headrace.plan.nodes import Aggregate, Filter, Node, Project, Window
+from headrace.plan.nodes import Aggregate, Constant, Filter, Node, Project, Window
 from headrace.plan.render import Binding, render
 from headrace.sql.names import TableName
 
@@ -33,9 +33,16 @@ class KeyedChange:
         """The distinct touched keys, under the names of the output columns."""
         return render(self.touched, binding, dialect=dialect)
 
-    def rows_sql(self, binding: Binding, *, dialect: str = "spark") -> str:
-        """The rows that the touched keys have now."""
-        return render(self.rows, binding, dialect=dialect)
+    def rows_sql(self, binding: Binding, *, keys: str | None = None, dialect: str = "spark") -> str:
+        """The rows that the touched keys have now; `keys` names a relation that holds the keys already."""
+        if keys is None:
+            return render(self.rows, binding, dialect=dialect)
+        (derived,) = self.touched.inputs
+        listed = ", ".join(
+            f"`{shown}` AS `{name}`" for shown, name in zip(self.keys, derived.columns, strict=True)
+        )
+        given = Constant(parse_one(f"SELECT {listed} FROM `{keys}`", dialect="spark"), derived.columns)
+        return render(_replaced(self.rows, derived, given), binding, dialect=dialect)
 
 
 def keyed_change(plan: Plan, changed: frozenset[TableName]) -> KeyedChange | None:
@@ -77,6 +84,12 @@ def shown_keys(above: Sequence[Node], keys: Sequence[str]) -> tuple[str, ...] | 
             return None
         names = {key: passed[name] for key, name in names.items()}
     return tuple(names[key] for key in keys)
+
+
+def _replaced(node: Node, old: Node, new: Node) -> Node:
+    if node is old:
+        return new
+    return node.with_inputs(tuple(_replaced(child, old, new) for child in node.inputs))
 
 
 def _over(above: Sequence[Node], base: Node) -> Node:

@@ -178,7 +178,7 @@ def _is_single_row(node: Node) -> bool:
 def _guarded(context: Context, node: Node, value: str, keys: tuple[str, ...]) -> Node:
     """At most one row for each key; more is the error that Spark raises for a scalar subquery."""
     first, rows = context.names.fresh(value), context.names.fresh("rows")
-    grouped = Aggregate(node, keys, ((first, call("FIRST", col(value))), (rows, call("COUNT", exp.Star()))))
+    grouped = Aggregate(node, keys, ((first, call("MAX", col(value))), (rows, call("COUNT", exp.Star()))))
     message = exp.Literal.string("A scalar subquery returned more than one row")
     too_many = exp.If(this=exp.GT(this=col(rows), expression=number(1)), true=call("RAISE_ERROR", message))
     items = (*((key, col(key)) for key in keys), (value, exp.Case(ifs=[too_many], default=col(first))))

@@ -75,12 +75,22 @@ class Cron:
     def next_after(self, moment: datetime) -> datetime:
         """The first time the expression fires after an aware moment, in UTC.
 
+        Where the clocks go back an hour comes twice: what runs hourly runs in both, all else in the first.
+
         >>> Cron("0 6 * * *", "Europe/Rome").next_after(datetime(2026, 7, 1, tzinfo=UTC)).isoformat()
         '2026-07-01T04:00:00+00:00'
         """
-        local = moment.astimezone(ZoneInfo(self.time_zone))
-        fires: datetime = croniter(self.expression, local).get_next(datetime)
-        return fires.astimezone(UTC)
+        zone = ZoneInfo(self.time_zone)
+        runs = croniter(self.expression, moment.astimezone(zone))
+        while True:
+            fires: datetime = runs.get_next(datetime).astimezone(UTC)
+            if self._every_hour or not fires.astimezone(zone).fold:
+                return fires
+
+    @property
+    def _every_hour(self) -> bool:
+        fields = self.expression.split()
+        return fields[1] == "*" if len(fields) > 1 else self.expression == "@hourly"
 
 
 @dataclass(frozen=True)

@@ -35,8 +35,8 @@ _WORTH_IT = 1 << 20
 class Limits:
     """What the driver may read by itself; beyond, or where `driver` is false, Spark reads."""
 
-    rows: int = 1_000_000
-    bytes: int = 128 << 20
+    rows: int = 2_500_000
+    bytes: int = 96 << 20
     driver: bool = True
     feed: bool = True
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.plan.hidden import WEIGHT
+from headrace.sources.cancel import cancel_rewritten
 
 _NAN = float("nan")
 
@@ -19,17 +20,23 @@ def consolidate(rows: pa.Table) -> pa.Table:
     >>> consolidate(rows).to_pylist()
     [{'a': None, '__hr_weight': 2}]
     """
+    rows = cancel_rewritten(rows)
     names = [name for name in rows.column_names if name != WEIGHT]
     keys = {f"k{index}": _key(rows[name]) for index, name in enumerate(names)}
     grouped = (
-        pa.table({**keys, "w": rows[WEIGHT], "i": pa.array(range(len(rows)), pa.int64())})
+        pa.table({**keys, "w": rows[WEIGHT], "i": _positions(len(rows))})
         .group_by(list(keys), use_threads=len(rows) > 10_000)
         .aggregate([("w", "sum"), ("i", "min")])
     )
     # A group of no columns is one group even when there are no rows, and then its sum is NULL.
     kept = grouped.filter(pc.not_equal(pc.fill_null(grouped["w_sum"], 0), 0)).sort_by("i_min")
-    values = {name: rows[name].take(kept["i_min"]) for name in names}
+    places = pc.subtract(kept["i_min"], 1)
+    values = {name: rows[name].take(places) for name in names}
     return pa.table({**values, WEIGHT: kept["w_sum"].cast(pa.int64())}, schema=rows.schema)
+
+
+def _positions(rows: int) -> pa.Array:
+    return pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), rows))
 
 
 def _key(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -187,3 +187,42 @@ def test_notices_tell_what_was_expanded_and_dropped() -> None:
         "SELECT * was expanded to id, name: later columns are not added.",
         "ORDER BY without LIMIT is ignored: a table has no order.",
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "SELECT 'é😀' AS x, id FROM orders -- 'open; quote",
+            "SELECT 'é😀' AS x, id FROM (SELECT `id` FROM `shop`.`orders` VERSION AS OF 6) AS `orders`"
+            " -- 'open; quote",
+        ),
+        (
+            "SELECT /*+ BROADCAST(o) */ `o`.`id` FROM `Shop`.`ORDERS` AS `o`; -- done;",
+            "SELECT /*+ BROADCAST(o) */ `o`.`id` "
+            "FROM (SELECT `id` FROM `shop`.`orders` VERSION AS OF 6) AS `o`",
+        ),
+        (
+            "SELECT id FROM customers WHERE id IN (SELECT customer FROM orders WHERE orders.amount > 1)",
+            "SELECT id FROM (SELECT `id` FROM `shop`.`customers` VERSION AS OF 9) AS `customers` WHERE id IN"
+            " (SELECT customer FROM (SELECT `customer`, `amount` FROM `shop`.`orders` VERSION AS OF 6)"
+            " AS `orders` WHERE orders.amount > 1)",
+        ),
+    ],
+)
+def test_odd_texts_are_edited_at_the_right_places(text: str, expected: str) -> None:
+    assert pinned(text) == expected
+
+
+def test_a_view_with_a_comment_at_its_end_is_closed() -> None:
+    relations = {**RELATIONS, **{v.name: v for v in [view("c", "SELECT id FROM orders; -- the end", "id")]}}
+    analysis = analyze("SELECT id FROM c", current_schema="shop", resolve=relations.get)
+    inner = "SELECT id FROM (SELECT `id` FROM `shop`.`orders`) AS `orders`"
+    assert analysis.expanded == (f"SELECT id FROM (SELECT `id` FROM ({inner}\n) AS `c`(`id`)) AS `c`")
+
+
+def test_a_natural_join_reads_the_columns_it_joins_by() -> None:
+    assert run("SELECT note FROM orders NATURAL JOIN customers").sources == {
+        TableName("shop", "orders"): ("id", "customer", "amount", "note"),
+        TableName("shop", "customers"): ("id", "name"),
+    }

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from sqlglot import exp
+from sqlglot import TokenType, exp
 
 from headrace.errors import HeadraceError
 from headrace.sql.columns_used import columns_used
@@ -79,7 +79,7 @@ class Analysis:
         edits = [self._edit(reference, relation, narrow=narrow) for reference in references]
         if narrow:
             edits += [Edit(start, end, "") for _, start, end in qualified_columns(self.tree, references)]
-        return apply_edits(_body(self.text), edits)
+        return apply_edits(self.text, edits)
 
     def _edit(self, reference: Reference, relation: Callable[[TableName], str], *, narrow: bool) -> Edit:
         start, end = reference.start, reference.end
@@ -122,7 +122,7 @@ def _analyze(
     known: Callable[[], Iterable[TableName]],
     path: tuple[TableName, ...],
 ) -> Analysis:
-    text = _body(text)
+    text = _without_semicolon(text)
     tokens = tokenize(text)
     tree = parse_query(text)
     references = list(table_references(tree, current_schema))
@@ -160,8 +160,17 @@ def _analyze(
     return analysis
 
 
-def _body(text: str) -> str:
-    return text.rstrip().removesuffix(";").rstrip()
+def _without_semicolon(text: str) -> str:
+    """Drop the semicolons that end a statement, and comments after them.
+
+    >>> _without_semicolon("SELECT ';' AS a; -- done;")
+    "SELECT ';' AS a"
+    """
+    for token in reversed(tokenize(text)):
+        if token.token_type is not TokenType.SEMICOLON:
+            break
+        text = text[: token.start]
+    return text.rstrip()
 
 
 def _resolve(

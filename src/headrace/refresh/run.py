@@ -8,10 +8,20 @@ from datetime import UTC, datetime, timedelta
 
 from pyspark.sql import SparkSession
 
-from headrace.catalog import Action, Catalog, RefreshMode, RefreshState, Status, this_owner
+from headrace.catalog import (
+    Action,
+    Catalog,
+    Frontier,
+    RefreshMode,
+    RefreshState,
+    Status,
+    StreamTable,
+    this_owner,
+)
 from headrace.catalog.records import RefreshOutcome, StreamTableChanges
 from headrace.config import Settings
 from headrace.errors import HeadraceError
+from headrace.refresh.blame import Blame, blame
 from headrace.refresh.choice import Figures, gather, prefers_full
 from headrace.refresh.definition import Definitions, pinned_rows
 from headrace.refresh.differential import compute_change, read_source_changes
@@ -46,28 +56,41 @@ class Refresher:
         self._row_counts = RowCounts()
 
     def refresh(
-        self, name: TableName, *, full: bool = False, moment: datetime | None = None
+        self,
+        name: TableName,
+        *,
+        full: bool = False,
+        moment: datetime | None = None,
+        pins: Frontier | None = None,
     ) -> RefreshResult:
-        """Bring one stream table up to date, unless somebody else is at it."""
+        """Bring one stream table up to date, unless somebody else is at it.
+
+        With a `moment` its contents shall be of that data timestamp; `pins` are versions of sources that
+        hold for it, so that several tables refreshed for one moment read the same.
+        """
         clock = time.perf_counter()
         ttl = timedelta(seconds=self._settings.lease_ttl_seconds)
         with self._catalog.lease(name, owner=self._owner, ttl=ttl) as lease:
             if lease is None:
                 return self._skip(name, clock)
             table = recover(self._catalog, self._catalog.find(name))
+            if moment is not None and table.data_timestamp is not None and table.data_timestamp > moment:
+                return _ahead(table, clock)
             attempt = Attempt(table, lease, moment or datetime.now(UTC), clock)
             try:
-                task = self._prepare(attempt)
+                task = self._prepare(attempt, pins or {})
                 return self._carry_out(task, self._decide(task, full=full))
             except Exception as error:
                 raise self._fail(attempt, error) from error
 
-    def _prepare(self, attempt: Attempt) -> Task:
+    def _prepare(self, attempt: Attempt, pins: Frontier) -> Task:
         analysis = self.definitions.of(attempt.table)
+        pinned = {str(name): pins[str(name)] for name in analysis.sources if str(name) in pins}
+        free = [name for name in analysis.sources if str(name) not in pinned]
         return Task(
             attempt=attempt,
             analysis=analysis,
-            frontier=self.sources.pin(analysis.sources, attempt.moment),
+            frontier={**pinned, **self.sources.pin(free, attempt.moment)},
             storage=Storage(attempt.table.location, attempt.table.id),
         )
 
@@ -223,7 +246,8 @@ class Refresher:
     def _fail(self, attempt: Attempt, error: Exception) -> HeadraceError:
         """Record a failure; the old contents stay, and too many in a row suspend the table."""
         table, known = attempt.table, as_headrace_error(error, attempt.table.name)
-        errors = table.consecutive_errors + 1
+        # What may pass by itself is tried again and does not count towards a suspension.
+        errors = table.consecutive_errors + (blame(error) is not Blame.SYSTEM)
         changes: StreamTableChanges = {"consecutive_errors": errors, "last_error": str(known)}
         if known.code in NEEDS_A_PERSON:
             changes["status"] = Status.ERROR
@@ -254,3 +278,15 @@ class Refresher:
             changes=changes,
             **outcome,
         )
+
+
+def _ahead(table: StreamTable, clock: float) -> RefreshResult:
+    """Never take contents back in time: those of a later moment stay."""
+    return RefreshResult(
+        stream_table=str(table.name),
+        action=Action.SKIPPED,
+        reason=f"its contents are of a later moment already: {table.data_timestamp}",
+        data_timestamp=table.data_timestamp,
+        frontier=table.frontier or {},
+        duration_ms=(time.perf_counter() - clock) * 1000,
+    )

@@ -19,8 +19,8 @@ class Position:
 class HeadraceError(Exception):
     """An error with a stable `code`, a `hint` that says what to do and, for SQL, a `position`.
 
-    >>> print(HeadraceError("unknown_stream_table", "There is no stream table s.t.", hint="SHOW STREAM TABLES lists them."))
-    [unknown_stream_table] There is no stream table s.t. SHOW STREAM TABLES lists them.
+    >>> print(HeadraceError("unknown_stream_table", "No s.t here.", hint="SHOW STREAM TABLES lists them."))
+    [unknown_stream_table] No s.t here. SHOW STREAM TABLES lists them.
     """
 
     def __init__(

@@ -243,7 +243,8 @@ class Generator:
             columns.append(Col(name, INT))
         if keys and self.chance(0.15):
             name = self.fresh("n")
-            over = f"SUM({self.aggregate(pool)}) OVER (PARTITION BY {self.random.choice(keys).sql})"
+            word = self.random.choice(["PARTITION BY", "ORDER BY"])
+            over = f"SUM({self.aggregate(pool)}) OVER ({word} {self.random.choice(keys).sql})"
             items.append(f"{over} AS {name}")
             columns.append(Col(name, INT))
         group = f" GROUP BY {', '.join(key.sql for key in keys)}" if keys else ""

@@ -40,7 +40,7 @@ def hr(place: Path, said: str) -> Iterator[headrace.Headrace]:
 
 
 def run(place: Path, *, rounds: int) -> tuple[int, str]:
-    console = Console(file=StringIO(), width=200)
+    console = Console(file=StringIO(), width=80)
     code = run_demo(place, order_lines=LINES, rounds=rounds, console=console)
     assert isinstance(console.file, StringIO)
     return code, console.file.getvalue()
@@ -50,8 +50,9 @@ def test_every_stream_table_is_shown_and_checked_in_every_round(said: str) -> No
     for definition in STREAM_TABLES:
         lines = [line for line in said.splitlines() if line.startswith(definition.name + " ")]
         assert len(lines) == 3, f"created, changed, and not changed: {lines}"
-        assert all(" equal " in line for line in lines)
+        assert all(" equal" in line for line in lines)
         assert "NO_DATA" in lines[-1]
+        assert f"  {definition.name}: no source changed" in said
         assert "NO_DATA" not in "".join(lines[:-1]), "every round changes every table"
 
 

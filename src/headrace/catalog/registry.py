@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,6 +18,7 @@ from headrace.catalog.records import Alert, Relation, SourceRecord
 from headrace.errors import HeadraceError
 from headrace.sql.names import TableName
 
+_log = logging.getLogger(__name__)
 _alerts = schema.alerts
 _settings = schema.settings
 _sources = schema.sources
@@ -29,7 +31,14 @@ class Registry:
     def __init__(self, database: Database) -> None:
         self._database = database
 
+    _listeners: tuple[Callable[[Alert], None], ...] = ()
+
+    def on_alert(self, listener: Callable[[Alert], None]) -> None:
+        """Call a function with every alert that this process raises from now on."""
+        self._listeners = (*self._listeners, listener)
+
     def raise_alert(self, kind: str, message: str, stream_table: TableName | None = None) -> Alert:
+        """Write an alert down and tell those who listen; what they do cannot harm who raised it."""
         values = {
             "kind": kind,
             "message": message,
@@ -37,9 +46,14 @@ class Registry:
             "raised_at": datetime.now(UTC),
         }
         with self._database.write() as connection:
-            return Alert(
-                **connection.execute(insert(_alerts).values(values).returning(_alerts)).one()._mapping
-            )
+            row = connection.execute(insert(_alerts).values(values).returning(_alerts)).one()
+        alert = Alert(**row._mapping)
+        for listener in self._listeners:
+            try:
+                listener(alert)
+            except Exception:  # noqa: BLE001  # a listener is the user's code
+                _log.exception("A listener failed on the alert %s", kind)
+        return alert
 
     def alerts(self, limit: int | None = None) -> list[Alert]:
         """Alerts, the newest first."""

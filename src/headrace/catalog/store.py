@@ -11,9 +11,10 @@ from headrace.catalog.history import History
 from headrace.catalog.leases import Leases
 from headrace.catalog.opening import open_database
 from headrace.catalog.registry import Registry
+from headrace.catalog.ticks import Ticks
 
 
-class Catalog(Definitions, History, Leases, Registry):
+class Catalog(Definitions, History, Leases, Registry, Ticks):
     """Definitions, frontiers, history, alerts and locks, on SQLite or PostgreSQL.
 
     One object serves all threads of a process, and any number of processes may have the same catalog open.

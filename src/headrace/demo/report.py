@@ -58,12 +58,17 @@ class Line:
     @property
     def cells(self) -> tuple[str, ...]:
         refresh, check = self.refresh, self.check
-        verdict = (
-            "[green]equal[/]" if check.ok else f"[red]{check.missing:,} missing, {check.extra:,} extra[/]"
-        )
+        verdict = "[green]equal[/]" if check.ok else "[red]differs[/]"
         rows = (f"+{refresh.rows_inserted:,}", f"-{refresh.rows_deleted:,}")
         took = duration(refresh.duration_ms / 1000)
-        return (self.stream_table, str(refresh.action), *rows, took, verdict, refresh.reason)
+        return (self.stream_table, str(refresh.action), *rows, took, verdict)
+
+    @property
+    def note(self) -> str:
+        """Say why the refresh did what it did and, if the contents are wrong, by how many rows."""
+        check = self.check
+        fault = "" if check.ok else f"; {check.missing:,} missing, {check.extra:,} extra against its query"
+        return f"{self.stream_table}: {self.refresh.reason}{fault}"
 
 
 def headline(console: Console, text: str) -> None:
@@ -81,11 +86,15 @@ def show_lines(console: Console, lines: Sequence[Line]) -> None:
         table.add_column(title, no_wrap=True)
     for title in ("rows in", "rows out", "time"):
         table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("against its query", no_wrap=True)
-    table.add_column("reason")
+    table.add_column("check", no_wrap=True)
     for line in lines:
         table.add_row(*line.cells)
     console.print(table)
+    # A column of reasons would leave no room for them on a terminal of 80 columns.
+    for line in lines:
+        console.print(
+            f"  {line.note}", style="dim" if line.check.ok else "red", markup=False, highlight=False
+        )
 
 
 def show_rows(console: Console, rows: DataFrame) -> None:
@@ -107,7 +116,7 @@ def farewell(console: Console, warehouse: Path, *, holds: bool, elapsed: float) 
     else:
         headline(console, f"A stream table differed from its query: see above. {duration(elapsed)} in all.")
     headrace, place = shlex.quote(program()), f"--warehouse {shlex.quote(str(warehouse))}"
-    console.print(f"The tables are in {warehouse}. Try:")
+    console.print(f"The tables are in {warehouse}. Try:", markup=False, highlight=False, soft_wrap=True)
     for command in (
         f'{headrace} sql {place} -c "SELECT * FROM {TOP_CATEGORIES.name} ORDER BY place"',
         f"{headrace} history {place}",

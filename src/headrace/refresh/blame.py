@@ -27,8 +27,8 @@ _SYSTEM_CODES = frozenset(
 # Spark tells most of its own troubles only in the text of a message.
 _SYSTEM_TEXT = re.compile(
     r"ExecutorLost|executor.{0,40}(lost|exited)|heartbeat timed out|OutOfMemory|No space left"
-    r"|Too many open files|Connection (refused|reset)|SocketTimeout|UnknownHost|Broken pipe|FetchFailed|Disk quota"
-    r"|Concurrent\w*Exception|SparkContext was shut down|stopped SparkContext|cancelled",
+    r"|Too many open files|Connection (refused|reset)|SocketTimeout|UnknownHost|Broken pipe|FetchFailed"
+    r"|Disk quota|Concurrent\w*Exception|SparkContext was shut down|stopped SparkContext|cancelled",
     re.IGNORECASE,
 )
 

@@ -9,7 +9,7 @@ from headrace.errors import HeadraceError
 from headrace.plan.build import Plan, plan_query
 from headrace.runtime.relations import resolve
 from headrace.sql.analysis import Analysis, analyze
-from headrace.sql.names import TableName, quote
+from headrace.sql.names import quote
 
 
 class Definitions:
@@ -27,6 +27,11 @@ class Definitions:
             self._kept[key] = self.analyze(*key)
         return self._kept[key]
 
+    def current(self, table: StreamTable) -> Analysis:
+        """Analyse a query; one that reads views is looked at again, since their texts may have changed."""
+        analysis = self.of(table)
+        return self.of(table, fresh=True) if analysis.views else analysis
+
     def plan(self, table: StreamTable, analysis: Analysis) -> Plan:
         """Plan a stream table's query as operators."""
         return self.plan_of(analysis, tuple(name for name, _ in table.columns))
@@ -41,15 +46,21 @@ class Definitions:
         return analyze(query, current_schema=current_schema, resolve=lambda name: resolve(self._spark, name))
 
 
+def pinned_columns(spark: SparkSession, analysis: Analysis, frontier: Frontier) -> dict[str, str]:
+    """Give the output columns, in lower case, with the types they have at a frontier."""
+    schema = spark.sql(_pinned(analysis, frontier)).schema
+    return {field.name.lower(): field.dataType.simpleString() for field in schema.fields}
+
+
 def pinned_rows(spark: SparkSession, table: StreamTable, analysis: Analysis, frontier: Frontier) -> DataFrame:
     """Give the defining query over its sources at a frontier, with the columns it was created with."""
-
-    def version(name: TableName) -> str:
-        return f"VERSION AS OF {frontier[str(name)].version}"
-
-    rows = spark.sql(analysis.pinned(version))
+    rows = spark.sql(_pinned(analysis, frontier))
     _check_columns(table, rows)
     return rows.select(*(quote(name) for name, _ in table.columns))
+
+
+def _pinned(analysis: Analysis, frontier: Frontier) -> str:
+    return analysis.pinned(lambda name: f"VERSION AS OF {frontier[str(name)].version}")
 
 
 def _check_columns(table: StreamTable, rows: DataFrame) -> None:

@@ -3,37 +3,26 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.catalog import Frontier
-from headrace.delta.compile import ChangePlan, compile_change
+from headrace.delta.compile import compile_change
+from headrace.delta.keyed import KeyedChange, keyed_change
 from headrace.plan.build import Plan
 from headrace.plan.hidden import WEIGHT
 from headrace.plan.nodes import State
 from headrace.plan.render import Binding
 from headrace.refresh.task import Task
 from headrace.sources.changes import SourceChange, read_changes
+from headrace.sources.frames import arrow_frame
 from headrace.sources.registry import Sources
 from headrace.sql.names import TableName, quote
 from headrace.storage.apply import TableChange
 
 # A result beyond this stays in Spark; nothing of ours grows with the table on the driver.
 DRIVER_ROWS = 500_000
-
-
-@dataclass(frozen=True)
-class Statement:
-    """One step of a refresh, as run, explained and dry-run show it."""
-
-    what: str
-    sql: str
-
-    def __str__(self) -> str:
-        return f"-- {self.what}\n{self.sql}"
 
 
 def read_source_changes(
@@ -50,14 +39,6 @@ def read_source_changes(
     return changes
 
 
-def change_statement(
-    plan: Plan, changed: frozenset[TableName], old: Frontier, new: Frontier, views: Mapping[TableName, str]
-) -> Statement:
-    """Write the change query, every read of it pinned."""
-    compiled = compile_change(plan, changed)
-    return Statement("the change of the result", compiled.sql(_binding(old, new, views)))
-
-
 def compute_change(
     spark: SparkSession, task: Task, plan: Plan, changes: Mapping[TableName, SourceChange]
 ) -> TableChange | None:
@@ -65,14 +46,43 @@ def compute_change(
     compiled = compile_change(plan, frozenset(changes))
     if compiled.empty:
         return None
-    with _views(spark, changes, compiled) as views:
-        sql = compiled.sql(_binding(task.table.frontier or {}, task.frontier, views))
-        frame = spark.sql(sql)
-        return _collected(frame.select(*(quote(name) for name in (*_columns(task), WEIGHT))))
+    with _Views(spark) as views:
+        names = {name: views.add(change.to_frame(spark)) for name, change in changes.items()}
+        binding = _binding(task.table.frontier or {}, task.frontier, names)
+        keyed = keyed_change(plan, frozenset(changes))
+        if keyed is not None:
+            return _by_replacement(spark, task, keyed, binding, views)
+        return _collected(spark.sql(compiled.sql(binding)).select(*_quoted(task, WEIGHT)))
 
 
-def _columns(task: Task) -> tuple[str, ...]:
-    return tuple(name for name, _ in task.table.columns)
+def _by_replacement(
+    spark: SparkSession, task: Task, keyed: KeyedChange, binding: Binding, views: _Views
+) -> TableChange:
+    """Find the touched keys first: then both the sources and the stored rows are read by them alone."""
+    keys = spark.sql(keyed.keys_sql(binding))
+    few = keys.limit(DRIVER_ROWS + 1).toArrow()
+    if few.num_rows <= DRIVER_ROWS:
+        keys = arrow_frame(spark, few, keys.schema)
+    view = views.add(keys)
+    now = views.add(spark.sql(keyed.rows_sql(binding, keys=view)))
+    return _collected(spark.sql(_replacement_sql(task, keyed.keys, view, now)))
+
+
+def _replacement_sql(task: Task, keys: tuple[str, ...], touched: str, now: str) -> str:
+    """Take the stored rows of the touched keys away and add their rows of now, netted out."""
+    columns, table = ", ".join(_quoted(task)), task.table
+    same = " AND ".join(f"t.{quote(key)} <=> k.{quote(key)}" for key in keys)
+    stored = f"{table.name.sql} VERSION AS OF {table.storage_version}"
+    return (
+        f"SELECT {columns}, SUM({WEIGHT}) AS {WEIGHT} FROM ("
+        f"SELECT {columns}, 1 AS {WEIGHT} FROM {quote(now)} UNION ALL "
+        f"SELECT {columns}, -1 AS {WEIGHT} FROM (SELECT * FROM {stored}) AS t "
+        f"LEFT SEMI JOIN {quote(touched)} AS k ON {same}) GROUP BY {columns} HAVING SUM({WEIGHT}) <> 0"
+    )
+
+
+def _quoted(task: Task, *more: str) -> list[str]:
+    return [quote(name) for name in (*(name for name, _ in task.table.columns), *more)]
 
 
 def _collected(frame: DataFrame) -> TableChange:
@@ -93,17 +103,22 @@ def _binding(old: Frontier, new: Frontier, views: Mapping[TableName, str]) -> Bi
     return bind
 
 
-@contextmanager
-def _views(
-    spark: SparkSession, changes: Mapping[TableName, SourceChange], compiled: ChangePlan
-) -> Iterator[dict[TableName, str]]:
-    """Give every source change a name for the length of one query."""
-    wanted = {name for name, state in compiled.reads if state is State.CHANGE}
-    views = {name: f"__hr_change_{uuid.uuid4().hex}" for name in changes if name in wanted}
-    for name, view in views.items():
-        changes[name].to_frame(spark).createOrReplaceTempView(view)
-    try:
-        yield views
-    finally:
-        for view in views.values():
-            spark.catalog.dropTempView(view)
+class _Views:
+    """Temporary views for the length of one refresh."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._names: list[str] = []
+
+    def add(self, frame: DataFrame) -> str:
+        name = f"__hr_{uuid.uuid4().hex}"
+        frame.createOrReplaceTempView(name)
+        self._names.append(name)
+        return name
+
+    def __enter__(self) -> _Views:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name in self._names:
+            self._spark.catalog.dropTempView(name)

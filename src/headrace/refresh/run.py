@@ -23,7 +23,7 @@ from headrace.config import Settings
 from headrace.errors import HeadraceError
 from headrace.refresh.blame import Blame, blame
 from headrace.refresh.choice import Figures, gather, prefers_full
-from headrace.refresh.definition import Definitions, pinned_rows
+from headrace.refresh.definition import Definitions, pinned_columns, pinned_rows
 from headrace.refresh.differential import compute_change, read_source_changes
 from headrace.refresh.failure import NEEDS_A_PERSON, as_headrace_error, storage_missing
 from headrace.refresh.guard import misread
@@ -32,13 +32,14 @@ from headrace.refresh.recover import recover
 from headrace.refresh.result import RefreshResult
 from headrace.refresh.sizes import RowCounts
 from headrace.refresh.task import Attempt, Decision, Task
-from headrace.refresh.watch import lost_history
+from headrace.refresh.watch import why_reinitialize
 from headrace.runtime.relations import describe
 from headrace.sources.changes import estimate_changes
 from headrace.sources.registry import Sources
 from headrace.sql.analysis import Analysis
 from headrace.sql.names import TableName
 from headrace.storage.apply import apply_change
+from headrace.storage.maintain import maintain
 from headrace.storage.marker import Marker
 from headrace.storage.table import Storage, create_storage
 
@@ -84,7 +85,7 @@ class Refresher:
                 raise self._fail(attempt, error) from error
 
     def _prepare(self, attempt: Attempt, pins: Frontier) -> Task:
-        analysis = self.definitions.of(attempt.table)
+        analysis = self.definitions.current(attempt.table)
         pinned = {str(name): pins[str(name)] for name in analysis.sources if str(name) in pins}
         free = [name for name in analysis.sources if str(name) not in pinned]
         return Task(
@@ -105,19 +106,23 @@ class Refresher:
         if table.frontier is None:
             return Decision(Action.FULL, "first load")
         changed = self.sources.changed(table.frontier, task.frontier, task.analysis.sources)
-        if changed:
-            return self._decide_on_changes(task, changed)
+        if changed or task.analysis.views:
+            decision = self._decide_on_changes(task, changed)
+            if decision is not None:
+                return decision
         if task.analysis.time_dependent:
             return Decision(Action.FULL, "the query depends on the current time")
         return Decision(Action.NO_DATA, "no source changed")
 
-    def _decide_on_changes(self, task: Task, changed: list[TableName]) -> Decision:
+    def _decide_on_changes(self, task: Task, changed: list[TableName]) -> Decision | None:
         """Take the change or the whole, as the mode says or as it is cheaper."""
         table, what = task.table, f"{', '.join(map(str, changed))} changed"
-        lost = lost_history(self.sources, table, task.frontier, changed)
-        if lost:
-            self._catalog.raise_alert("reinitialize_needed", f"{table.name}: {lost}", table.name)
-            return Decision(Action.REINITIALIZE, lost)
+        anew = why_reinitialize(self.sources, table, task.analysis, task.frontier, changed)
+        if anew:
+            self._catalog.raise_alert("reinitialize_needed", f"{table.name}: {anew}", table.name)
+            return Decision(Action.REINITIALIZE, anew)
+        if not changed:
+            return None
         if table.effective_mode == "FULL":
             return Decision(Action.FULL, f"{what}; {table.mode_reason}")
         figures = self._figures(task, changed)
@@ -169,7 +174,20 @@ class Refresher:
         if applied is not None and applied.commit is not None:
             changes_made["storage_version"] = applied.commit.version
         self._finish(marker, result, changes_made, decision)
+        if applied is not None and applied.commit is not None:
+            self._keep_house(task)
         return result
+
+    def _keep_house(self, task: Task) -> None:
+        """Compact and sweep the storage where that is due; versions that readers downstream need stay."""
+        needed = [
+            reader.frontier[str(task.table.name)].version
+            for name in self._catalog.dependents(task.table.name)
+            if (reader := self._catalog.get(name))
+            and reader.frontier
+            and str(task.table.name) in reader.frontier
+        ]
+        maintain(task.storage, spark=self._spark, oldest_needed=min(needed, default=None))
 
     def _finish(
         self, marker: Marker, result: RefreshResult, changes: StreamTableChanges, decision: Decision
@@ -199,6 +217,7 @@ class Refresher:
         new_schema = decision.action is Action.REINITIALIZE
         with count_jobs(self._spark, f"refresh {table.name}") as jobs:
             analysis = self.definitions.of(table, fresh=True)
+            table = self._redescribe(task, analysis) if new_schema else table
             rows = pinned_rows(self._spark, table, analysis, task.frontier)
             commit = task.storage.overwrite(rows, marker, new_schema=new_schema)
         inserted = commit.metric("numOutputRows")
@@ -213,6 +232,13 @@ class Refresher:
         if table.effective_mode == "DIFFERENTIAL" and (table.frontier is None or new_schema):
             self._guard_plan(table.name, analysis)
         return result
+
+    def _redescribe(self, task: Task, analysis: Analysis) -> StreamTable:
+        """Follow sources whose types changed: the columns keep their names and take their new types."""
+        now = pinned_columns(self._spark, analysis, task.frontier)
+        columns = tuple((name, now.get(name.lower(), type_)) for name, type_ in task.table.columns)
+        changes: StreamTableChanges = {"columns": columns, "expanded_query": analysis.expanded}
+        return self._catalog.update(task.table.name, **changes)
 
     def _guard_plan(self, name: TableName, analysis: Analysis) -> None:
         """Never maintain by a plan that does not mean what the user's text means."""

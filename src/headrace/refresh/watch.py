@@ -1,29 +1,46 @@
-"""What happened to the sources besides changes of rows: made anew, or their history lost."""
+"""What happened to the sources besides changes of rows: schemas, identities, lost history, views."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from headrace.catalog import Frontier, StreamTable
+from headrace.errors import HeadraceError
+from headrace.sources.check import SourceEvent, SourceFinding, check_source
 from headrace.sources.registry import Sources
+from headrace.sql.analysis import Analysis
 from headrace.sql.names import TableName
 
+_GONE = (SourceEvent.COLUMN_DROPPED, SourceEvent.COLUMN_RENAMED)
 
-def lost_history(
-    sources: Sources, table: StreamTable, frontier: Frontier, changed: Sequence[TableName]
+
+def why_reinitialize(
+    sources: Sources,
+    table: StreamTable,
+    analysis: Analysis,
+    frontier: Frontier,
+    changed: Sequence[TableName],
 ) -> str | None:
-    """Say why the change since the frontier can no longer be told, or None where it can."""
-    old = table.frontier or {}
+    """Say why the contents must be built anew, or None; raise where a person must decide."""
+    if analysis.expanded != table.expanded_query and analysis.views:
+        return f"{', '.join(map(str, analysis.views))} was defined anew"
     for name in changed:
-        if str(name) not in old:
+        old = (table.frontier or {}).get(str(name))
+        if old is None:
             return f"{name} is read for the first time"
-        before, now = old[str(name)], frontier[str(name)]
-        if before.table_id != now.table_id:
-            return f"{name} was created anew"
-        if now.version < before.version:
-            return f"{name} went back from version {before.version} to {now.version}"
-        log = sources.find(name).log
-        gone = [v for v in range(before.version + 1, now.version + 1) if log.stamp(v) is None]
-        if gone:
-            return f"the log of {name} no longer holds version {gone[0]}"
+        finding = check_source(sources.find(name), old, frontier[str(name)], analysis.sources[name], {})
+        if finding.event in _GONE:
+            raise _column_gone(table, name, finding)
+        if not finding.is_incremental:
+            return f"{name}: {finding.detail}"
+        if not finding.old_readable:
+            return f"{name}: files of version {old.version} were vacuumed"
     return None
+
+
+def _column_gone(table: StreamTable, source: TableName, finding: SourceFinding) -> HeadraceError:
+    return HeadraceError(
+        "schema_changed",
+        f"{table.name} reads {source}, whose {finding.detail}.",
+        hint=f"Bring the column back, or ALTER STREAM TABLE {table.name} AS … a query without it.",
+    )

@@ -94,7 +94,7 @@ def _repeats(marks: pa.ChunkedArray) -> bool:
 
 def _is_fixed(kind: pa.DataType) -> bool:
     is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
-    return is_number or pa.types.is_timestamp(kind) or pa.types.is_date(kind)
+    return bool(is_number or pa.types.is_timestamp(kind) or pa.types.is_date(kind))
 
 
 def _number(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -1,1 +1,1 @@
-"""Text to checked query: statements, names, analysis against source schemas, what cannot be maintained and why."""
+"""Text to checked query: statements, names, analysis against schemas, what cannot be maintained and why."""

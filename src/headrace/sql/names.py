@@ -80,7 +80,7 @@ def split_name(text: str, *, position: Position | None = None) -> tuple[str, ...
     ('shop', 'order lines')
     """
     parts = re.findall(r"`((?:[^`]|``)*)`|([^`.\s]+)", text.strip())
-    pieces = [quoted.replace("``", "`") if not bare else bare for quoted, bare in parts]
+    pieces = [bare or quoted.replace("``", "`") for quoted, bare in parts]
     rebuilt = r"\s*\.\s*".join(
         re.escape(quote(piece)) if not bare else re.escape(bare)
         for piece, (_, bare) in zip(pieces, parts, strict=True)

@@ -104,6 +104,9 @@ def _key_columns(context: Context, node: Node, keys: Sequence[exp.Expr]) -> tupl
 
 def _over_groups(expression: exp.Expr, keys: dict[str, str], aggregates: dict[str, str]) -> exp.Expr:
     def visit(node: exp.Expr) -> exp.Expr | None:
+        if isinstance(node, exp.Ordered):
+            # Its text may be that of its key, and it says more: where NULL goes.
+            return None
         # The function of a window is no aggregate, even if the same call is one elsewhere.
         in_window = isinstance(node.parent, exp.Window) and node.arg_key == "this"
         text = node.sql()

@@ -1,0 +1,103 @@
+"""What befalls sources besides changes of rows: schemas, identities, lost history, views."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace import Headrace, HeadraceError
+from tests.conftest import refreshed, rows
+
+TOTALS = "SELECT customer, SUM(amount) AS total FROM orders GROUP BY customer"
+
+
+@pytest.fixture
+def totals(shop: Headrace) -> Headrace:
+    shop.sql(f"CREATE STREAM TABLE totals REFRESH MODE DIFFERENTIAL AS {TOTALS}")
+    return shop
+
+
+def holds_its_query(hr: Headrace) -> None:
+    assert rows(hr, "SELECT * FROM totals") == rows(hr, TOTALS)
+
+
+def test_an_unused_column_added_is_nothing(totals: Headrace) -> None:
+    totals.sql("ALTER TABLE orders ADD COLUMN note STRING")
+    totals.sql("INSERT INTO orders VALUES (8, 8, 8, 'x')")
+    assert refreshed(totals, "totals").action == "DIFFERENTIAL"
+    holds_its_query(totals)
+
+
+def test_a_used_column_dropped_is_an_error_until_it_is_back(totals: Headrace) -> None:
+    totals.sql("ALTER TABLE orders SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
+    totals.sql("ALTER TABLE orders RENAME COLUMN amount TO price")
+    totals.sql("INSERT INTO orders VALUES (8, 8, 8)")
+    with pytest.raises(HeadraceError, match=r"amount.*price") as failure:
+        totals.refresh_stream_table("totals")
+    assert failure.value.code == "schema_changed"
+    assert totals.catalog.find(totals.qualify("totals")).status == "ERROR"
+
+    totals.sql("ALTER TABLE orders RENAME COLUMN price TO amount")
+    result = refreshed(totals, "totals")
+    assert result.action in {"DIFFERENTIAL", "REINITIALIZE"}
+    assert totals.catalog.find(totals.qualify("totals")).status == "ACTIVE"
+    holds_its_query(totals)
+
+
+def test_a_widened_type_reinitializes(totals: Headrace) -> None:
+    totals.sql("ALTER TABLE orders SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
+    totals.sql("ALTER TABLE orders ALTER COLUMN amount TYPE DECIMAL(14,2)")
+    totals.sql("INSERT INTO orders VALUES (8, 8, 99999999999.99)")
+    result = refreshed(totals, "totals")
+    assert result.action == "REINITIALIZE"
+    assert "decimal(14,2)" in result.reason
+    assert dict(totals.catalog.find(totals.qualify("totals")).columns)["total"] == "decimal(24,2)"
+    holds_its_query(totals)
+    totals.sql("INSERT INTO orders VALUES (9, 9, 9)")
+    assert refreshed(totals, "totals").action == "DIFFERENTIAL"
+    holds_its_query(totals)
+
+
+def test_a_source_made_anew_reinitializes(totals: Headrace) -> None:
+    totals.sql("DROP TABLE orders")
+    totals.sql("CREATE TABLE orders (id INT, customer INT, amount DECIMAL(10,2)) USING delta")
+    totals.sql("INSERT INTO orders VALUES (1, 1, 1)")
+    result = refreshed(totals, "totals")
+    assert result.action == "REINITIALIZE"
+    assert "anew" in result.reason
+    assert rows(totals, "SELECT * FROM totals") == rows(totals, TOTALS) != []
+
+
+def test_a_restored_source_is_followed_by_its_difference(totals: Headrace) -> None:
+    totals.sql("INSERT INTO orders VALUES (8, 8, 8)")
+    assert refreshed(totals, "totals").action == "DIFFERENTIAL"
+    totals.sql("RESTORE TABLE orders TO VERSION AS OF 1")
+    assert refreshed(totals, "totals").action == "DIFFERENTIAL"
+    holds_its_query(totals)
+
+
+def test_an_overwritten_source_is_followed_by_its_difference(totals: Headrace) -> None:
+    totals.sql("INSERT OVERWRITE orders VALUES (1, 1, 10.50), (50, 50, 50)")
+    result = refreshed(totals, "totals")
+    assert result.action == "DIFFERENTIAL"
+    holds_its_query(totals)
+
+
+def test_vacuumed_history_reinitializes_with_an_alert(totals: Headrace) -> None:
+    totals.sql("DELETE FROM orders WHERE id = 1")
+    totals.spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    totals.sql("VACUUM orders RETAIN 0 HOURS")
+    result = refreshed(totals, "totals")
+    assert result.action == "REINITIALIZE"
+    assert "vacuumed" in result.reason
+    assert "reinitialize_needed" in {row.kind for row in totals.alerts().collect()}
+    holds_its_query(totals)
+
+
+def test_a_view_with_another_text_reinitializes(shop: Headrace) -> None:
+    shop.sql("CREATE VIEW big AS SELECT id, amount FROM orders WHERE amount > 5")
+    shop.sql("CREATE STREAM TABLE st REFRESH MODE DIFFERENTIAL AS SELECT id, amount FROM big")
+    shop.sql("CREATE OR REPLACE VIEW big AS SELECT id, amount FROM orders WHERE amount < 5")
+    result = refreshed(shop, "st")
+    assert result.action == "REINITIALIZE"
+    assert rows(shop, "SELECT * FROM st") == rows(shop, "SELECT * FROM big") != []
+    assert refreshed(shop, "st").action == "NO_DATA"

@@ -31,7 +31,7 @@ from headrace.refresh.jobs import count_jobs
 from headrace.refresh.recover import recover
 from headrace.refresh.result import RefreshResult
 from headrace.refresh.sizes import RowCounts
-from headrace.refresh.task import Attempt, Decision, Task
+from headrace.refresh.task import Attempt, Decision, Gate, Task, Withheld
 from headrace.refresh.watch import why_reinitialize
 from headrace.runtime.relations import describe
 from headrace.sources.changes import estimate_changes
@@ -63,11 +63,13 @@ class Refresher:
         full: bool = False,
         moment: datetime | None = None,
         pins: Frontier | None = None,
+        gate: Gate | None = None,
     ) -> RefreshResult:
         """Bring one stream table up to date, unless somebody else is at it.
 
         With a `moment` its contents shall be of that data timestamp; `pins` are versions of sources that
-        hold for it, so that several tables refreshed for one moment read the same.
+        hold for it, so that several tables refreshed for one moment read the same. A `gate` is passed
+        right before the commit, with the action, and may withhold it.
         """
         clock = time.perf_counter()
         ttl = timedelta(seconds=self._settings.lease_ttl_seconds)
@@ -77,10 +79,12 @@ class Refresher:
             table = recover(self._catalog, self._catalog.find(name))
             if moment is not None and table.data_timestamp is not None and table.data_timestamp > moment:
                 return _ahead(table, clock)
-            attempt = Attempt(table, lease, moment or datetime.now(UTC), clock)
+            attempt = Attempt(table, lease, moment or datetime.now(UTC), clock, gate)
             try:
                 task = self._prepare(attempt, pins or {})
                 return self._carry_out(task, self._decide(task, full=full))
+            except Withheld as withheld:
+                return self._withhold(attempt, withheld)
             except Exception as error:
                 raise self._fail(attempt, error) from error
 
@@ -158,6 +162,7 @@ class Refresher:
             change = compute_change(self._spark, task, plan, changes) if changes else None
             applied = None
             if change is not None:
+                task.attempt.pass_gate(decision.action)
                 applied = apply_change(
                     task.storage,
                     change,
@@ -219,6 +224,7 @@ class Refresher:
             analysis = self.definitions.of(table, fresh=True)
             table = self._redescribe(task, analysis) if new_schema else table
             rows = pinned_rows(self._spark, table, analysis, task.frontier)
+            task.attempt.pass_gate(decision.action)
             commit = task.storage.overwrite(rows, marker, new_schema=new_schema)
         inserted = commit.metric("numOutputRows")
         result = task.result(decision, inserted=inserted, deleted=before, jobs=jobs.count)
@@ -267,6 +273,18 @@ class Refresher:
         self._catalog.record_refresh(
             name, state=RefreshState.SKIPPED, started_at=datetime.now(UTC), **result.outcome()
         )
+        return result
+
+    def _withhold(self, attempt: Attempt, withheld: Withheld) -> RefreshResult:
+        """Record that nothing was committed, for a reason that is not this table's fault."""
+        assert attempt.refresh is not None
+        result = RefreshResult(
+            stream_table=str(attempt.table.name),
+            action=Action.SKIPPED,
+            reason=withheld.reason,
+            duration_ms=(time.perf_counter() - attempt.clock) * 1000,
+        )
+        self._catalog.finish_refresh(attempt.refresh, state=RefreshState.SKIPPED, **result.outcome())
         return result
 
     def _fail(self, attempt: Attempt, error: Exception) -> HeadraceError:

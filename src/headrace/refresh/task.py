@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -26,6 +27,18 @@ class Decision:
     figures: Figures | None = None
 
 
+class Withheld(Exception):  # noqa: N818 - what a gate says, never shown as an error
+    """A commit must not happen now, for a reason outside the table."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+Gate = Callable[[Action], None]
+"""Called right before a commit; it may wait, and raises Withheld to forbid it."""
+
+
 @dataclass
 class Attempt:
     """A refresh from its first moment; `refresh` is its row in the history once it has one."""
@@ -34,8 +47,15 @@ class Attempt:
     lease: Lease
     moment: datetime
     clock: float
+    gate: Gate | None = None
     refresh: int | None = None
     started: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    def pass_gate(self, action: Action) -> None:
+        """Make sure that the commit may happen: the lease is still ours, and nobody withholds it."""
+        if self.gate is not None:
+            self.gate(action)
+        self.lease.ensure_held()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,11 +15,8 @@ from typing import Any
 
 from headrace.errors import HeadraceError
 from headrace.sources.log import Commit
-from headrace.storage.marker import Marker
+from headrace.storage.marker import APP_ID, Marker
 from headrace.storage.table import Storage
-
-# Names our transactions in the log: Spark then refuses one of two refreshes that overlap.
-APP_ID = "headrace"
 
 
 class VersionTaken(Exception):  # noqa: N818 - the retry loop's signal, never shown to a user

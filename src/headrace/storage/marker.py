@@ -11,6 +11,8 @@ from headrace.catalog import Frontier, decode_frontier, encode_frontier
 from headrace.sources.log import Commit
 
 _KEY = "headrace"
+# Names our transactions in the log: Spark then refuses one of two refreshes that overlap.
+APP_ID = "headrace"
 
 
 @dataclass(frozen=True)

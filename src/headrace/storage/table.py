@@ -16,7 +16,7 @@ from headrace.sources.delta import DeltaSource
 from headrace.sources.log import Commit, DeltaLog
 from headrace.sql.names import TableName, quote
 from headrace.storage.layout import rows_per_file, table_properties
-from headrace.storage.marker import Marker, read_marker
+from headrace.storage.marker import APP_ID, Marker, read_marker
 from headrace.storage.snapshot import UnreadableLog, read_snapshot
 
 # Delta accepts these in a column's name only under column mapping.
@@ -53,6 +53,9 @@ class Storage:
         writer = writer.option("maxRecordsPerFile", rows_per_file(self.row_count()))
         if new_schema:
             writer = writer.option("overwriteSchema", "true")
+        # Delta leaves out a commit that would replace nothing by nothing, unless it has a transaction.
+        newest = self.log.newest_version()
+        writer = writer.option("txnAppId", APP_ID).option("txnVersion", 0 if newest is None else newest + 1)
         writer.save(self.location)
         return self.commit_of(marker)
 

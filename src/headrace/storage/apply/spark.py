@@ -13,9 +13,8 @@ from headrace.sources.log import Commit
 from headrace.sql.names import quote
 from headrace.storage.apply.change import WEIGHT
 from headrace.storage.apply.weights import WeightedFrame, repeated, same_rows, unsettled
-from headrace.storage.commit import APP_ID
 from headrace.storage.layout import rows_per_file
-from headrace.storage.marker import Marker
+from headrace.storage.marker import APP_ID, Marker
 from headrace.storage.table import Storage
 
 _LOST = "__hr_lost"

@@ -93,7 +93,7 @@ def _as_factor(column: StateColumn, weight: exp.Expr) -> exp.Expr:
 def state_plan(plan: Plan) -> StatePlan | None:
     """The plan by state of a query that groups at its root; None where an aggregate is no group."""
     above, base = root_groups(plan.root)
-    if not isinstance(base, Aggregate) or not base.keys or not base.aggregates:
+    if not isinstance(base, Aggregate) or not base.keys:
         return None
     names = shown_keys(above, base.keys)
     if names is None:

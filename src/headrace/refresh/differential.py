@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
 
 from pyspark.sql import DataFrame, SparkSession
@@ -10,11 +9,14 @@ from pyspark.sql import DataFrame, SparkSession
 from headrace.catalog import Frontier
 from headrace.delta.compile import compile_change
 from headrace.delta.keyed import KeyedChange, keyed_change
+from headrace.delta.state import state_plan
 from headrace.plan.build import Plan
 from headrace.plan.hidden import WEIGHT
 from headrace.plan.nodes import State
 from headrace.plan.render import Binding
+from headrace.refresh.by_state import StateChange, change_by_state
 from headrace.refresh.task import Task
+from headrace.refresh.views import Views
 from headrace.sources.changes import SourceChange, read_changes
 from headrace.sources.frames import arrow_frame
 from headrace.sources.registry import Sources
@@ -41,22 +43,28 @@ def read_source_changes(
 
 def compute_change(
     spark: SparkSession, task: Task, plan: Plan, changes: Mapping[TableName, SourceChange]
-) -> TableChange | None:
+) -> TableChange | StateChange | None:
     """Run the change query; None when no change of a source can reach the result."""
-    compiled = compile_change(plan, frozenset(changes))
+    changed = frozenset(changes)
+    compiled = compile_change(plan, changed)
     if compiled.empty:
         return None
-    with _Views(spark) as views:
+    with Views(spark) as views:
         names = {name: views.add(change.to_frame(spark)) for name, change in changes.items()}
         binding = _binding(task.table.frontier or {}, task.frontier, names)
-        keyed = keyed_change(plan, frozenset(changes))
+        by_state = state_plan(plan)
+        if by_state is not None:
+            change = change_by_state(spark, task, by_state, changed, binding, most=DRIVER_ROWS)
+            if change is not None:
+                return change
+        keyed = keyed_change(plan, changed)
         if keyed is not None:
             return _by_replacement(spark, task, keyed, binding, views)
         return _collected(spark.sql(compiled.sql(binding)).select(*_quoted(task, WEIGHT)))
 
 
 def _by_replacement(
-    spark: SparkSession, task: Task, keyed: KeyedChange, binding: Binding, views: _Views
+    spark: SparkSession, task: Task, keyed: KeyedChange, binding: Binding, views: Views
 ) -> TableChange:
     """Find the touched keys first: then both the sources and the stored rows are read by them alone."""
     keys = spark.sql(keyed.keys_sql(binding))
@@ -101,24 +109,3 @@ def _binding(old: Frontier, new: Frontier, views: Mapping[TableName, str]) -> Bi
         return f"{name.sql} VERSION AS OF {frontier[str(name)].version}"
 
     return bind
-
-
-class _Views:
-    """Temporary views for the length of one refresh."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
-        self._names: list[str] = []
-
-    def add(self, frame: DataFrame) -> str:
-        name = f"__hr_{uuid.uuid4().hex}"
-        frame.createOrReplaceTempView(name)
-        self._names.append(name)
-        return name
-
-    def __enter__(self) -> _Views:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for name in self._names:
-            self._spark.catalog.dropTempView(name)

@@ -20,8 +20,10 @@ from headrace.catalog import (
 )
 from headrace.catalog.records import RefreshOutcome, StreamTableChanges
 from headrace.config import Settings
+from headrace.delta.state import state_plan
 from headrace.errors import HeadraceError
 from headrace.refresh.blame import Blame, blame
+from headrace.refresh.by_state import StateChange, state_table
 from headrace.refresh.choice import Figures, gather, prefers_full
 from headrace.refresh.definition import Definitions, pinned_columns, pinned_rows
 from headrace.refresh.differential import compute_change, read_source_changes
@@ -41,6 +43,7 @@ from headrace.sql.names import TableName
 from headrace.storage.apply import apply_change
 from headrace.storage.maintain import maintain
 from headrace.storage.marker import Marker
+from headrace.storage.state import has_state
 from headrace.storage.table import Storage, create_storage
 
 
@@ -159,18 +162,22 @@ class Refresher:
         with count_jobs(self._spark, f"refresh {table.name}") as jobs:
             changes = read_source_changes(self._spark, self.sources, task, list(decision.changed))
             plan = self.definitions.plan(table, task.analysis)
-            change = compute_change(self._spark, task, plan, changes) if changes else None
+            computed = compute_change(self._spark, task, plan, changes) if changes else None
             applied = None
-            if change is not None:
+            if computed is not None:
                 task.attempt.pass_gate(decision.action)
                 applied = apply_change(
                     task.storage,
-                    change,
+                    computed.table if isinstance(computed, StateChange) else computed,
                     marker,
                     spark=self._spark,
                     base=table.storage_version,
                     writer=self._settings.apply,
                 )
+            if isinstance(computed, StateChange):
+                computed.follow(task.state_marker(task.frontier), self._spark)
+            elif computed is None:
+                self._move_state(task)
         inserted, deleted = (applied.inserted, applied.deleted) if applied else (0, 0)
         how = f"; {applied.path}: {applied.reason}" if applied else "; no column that the query uses changed"
         decision = replace(decision, reason=decision.reason + how)
@@ -182,6 +189,15 @@ class Refresher:
         if applied is not None and applied.commit is not None:
             self._keep_house(task)
         return result
+
+    def _move_state(self, task: Task) -> None:
+        """Note that the hidden state, where there is one, holds at the new frontier too."""
+        old = task.table.frontier
+        if old is None or old == task.frontier or not has_state(task.storage):
+            return
+        kept = state_table(task, state_plan(self.definitions.plan(task.table, task.analysis)))
+        if kept is not None and kept.is_at(old):
+            kept.move(task.state_marker(task.frontier))
 
     def _keep_house(self, task: Task) -> None:
         """Compact and sweep the storage where that is due; versions that readers downstream need stay."""
@@ -202,6 +218,7 @@ class Refresher:
         self._catalog.finish_refresh(marker.refresh, state=RefreshState.COMPLETED, changes=changes, **outcome)
 
     def _note_no_data(self, task: Task, decision: Decision) -> RefreshResult:
+        self._move_state(task)
         result = task.result(decision)
         self._catalog.record_refresh(
             task.table.name,

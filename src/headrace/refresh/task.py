@@ -83,6 +83,18 @@ class Task:
             started_at=self.attempt.started,
         )
 
+    def state_marker(self, frontier: Frontier) -> Marker:
+        """Make the note that a commit of the hidden state carries."""
+        return Marker(
+            stream_table=self.table.id,
+            refresh=self.attempt.refresh or 0,
+            action="STATE",
+            reason="state of the groups",
+            frontier=frontier,
+            data_timestamp=self.attempt.moment,
+            started_at=self.attempt.started,
+        )
+
     def progress(self) -> StreamTableChanges:
         """Say what a refresh that went well changes in the catalog; a suspended table stays suspended."""
         suspended = self.table.status is Status.SUSPENDED

@@ -68,6 +68,11 @@ def read_columns(snapshot: Snapshot, path: str, columns: list[str]) -> pa.Table:
     return pa.table(arrays, names=columns).cast(schema)
 
 
+def rows_at(snapshot: Snapshot, path: str, positions: Integers) -> pa.Table:
+    """Read the rows of a file at given positions."""
+    return read_columns(snapshot, path, snapshot.arrow_schema.names).take(pa.array(positions))
+
+
 def visible_rows(snapshot: Snapshot, file: DataFile, *, hide: Integers | None = None) -> pa.Table:
     """Read a file without the rows that its vector hides, and without further ones."""
     rows = read_columns(snapshot, file.path, snapshot.arrow_schema.names)

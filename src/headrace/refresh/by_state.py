@@ -1,0 +1,126 @@
+"""The change of grouped results by their state: what the groups had, plus what the change adds to them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import SparkSession
+from pyspark.sql.types import LongType, StructField, StructType
+
+from headrace.delta.state import ROWS, StatePlan
+from headrace.plan.hidden import WEIGHT
+from headrace.plan.render import Binding
+from headrace.refresh.task import Task
+from headrace.refresh.views import Views
+from headrace.sources.consolidate import consolidate
+from headrace.sources.files import is_local
+from headrace.sources.frames import arrow_frame
+from headrace.sql.names import TableName, quote
+from headrace.storage.apply import TableChange
+from headrace.storage.identity import row_codes
+from headrace.storage.marker import Marker
+from headrace.storage.state import StateTable
+
+
+@dataclass(frozen=True)
+class StateChange:
+    """How a stream table and its state change together; the state follows once the table is committed."""
+
+    table: TableChange
+    kept: StateTable
+    state: TableChange
+    version: int
+
+    def follow(self, marker: Marker, spark: SparkSession) -> None:
+        """Move the state on to the frontier of a refresh that is committed."""
+        self.kept.apply(self.state, marker, spark, base=self.version)
+
+
+def state_table(task: Task, plan: StatePlan | None) -> StateTable | None:
+    """Find where the state of a stream table is, if its query has one that the driver can keep."""
+    if plan is None or not is_local(task.storage.location):
+        return None
+    return StateTable(task.storage, plan.initial_sql(lambda name, _: name.sql))
+
+
+def change_by_state(
+    spark: SparkSession,
+    task: Task,
+    plan: StatePlan,
+    changed: frozenset[TableName],
+    binding: Binding,
+    *,
+    most: int,
+) -> StateChange | None:
+    """Compute the change from the state; None where no state can serve, or more groups than `most` change."""
+    kept, sql = state_table(task, plan), plan.change_sql(changed, binding)
+    if kept is None or sql is None:
+        return None
+    frame = spark.sql(sql)
+    if any("collate" in frame.schema[key].dataType.simpleString() for key in plan.keys):
+        # Keys that are equal without having the same bytes are for Spark to compare.
+        return None
+    added = frame.limit(most + 1).toArrow()
+    if added.num_rows > most:
+        return None
+    _make_ready(spark, task, plan, kept)
+    rows, version = kept.rows_of(added, plan.keys)
+    old = rows.select(frame.columns)
+    sides = _sides(old, added.cast(old.schema), plan.keys)
+    schema = StructType([*frame.schema.fields, StructField(WEIGHT, LongType(), nullable=False)])
+    shown = _shown(spark, task, plan, sides, schema)
+    return StateChange(
+        TableChange(rows=shown, key=plan.keys), kept, TableChange(rows=sides, key=plan.keys), version
+    )
+
+
+def _make_ready(spark: SparkSession, task: Task, plan: StatePlan, kept: StateTable) -> None:
+    """Build the state at the stream table's frontier where it is not there yet."""
+    frontier = task.table.frontier or {}
+    if kept.is_at(frontier):
+        return
+    rows = spark.sql(
+        plan.initial_sql(lambda name, _: f"{name.sql} VERSION AS OF {frontier[str(name)].version}")
+    )
+    kept.build(rows, task.state_marker(frontier))
+
+
+def _sides(old: pa.Table, added: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """Give the old state of the touched groups with weight -1, the new one with 1; one of no rows is gone."""
+    values = [name for name in old.column_names if name not in keys]
+    codes = row_codes(pa.concat_tables([old.select(keys), added.select(keys)]), keys)
+    before, now = codes[: old.num_rows], codes[old.num_rows :]
+    order = np.argsort(before, kind="stable")
+    place = np.minimum(np.searchsorted(before[order], now), max(old.num_rows - 1, 0))
+    known = (before[order][place] == now) if old.num_rows else np.zeros(len(now), dtype=np.bool_)
+    which = pa.array(order[place] if old.num_rows else place, mask=~known)
+    new = added
+    for name in values:
+        had = pc.fill_null(old[name].take(which), _zero(old.schema.field(name).type))
+        total = pc.add_checked(had, added[name]).cast(old[name].type)
+        new = new.set_column(new.column_names.index(name), old.schema.field(name), total)
+    new = new.filter(pc.greater(new[ROWS], 0))
+    return pa.concat_tables([_weighted(old, -1), _weighted(new, 1)])
+
+
+def _zero(type_: pa.DataType) -> pa.Scalar:
+    return pa.scalar(Decimal(0) if pa.types.is_decimal(type_) else 0, type_)
+
+
+def _weighted(rows: pa.Table, weight: int) -> pa.Table:
+    return rows.append_column(WEIGHT, pa.array(np.full(rows.num_rows, weight, dtype=np.int64)))
+
+
+def _shown(spark: SparkSession, task: Task, plan: StatePlan, sides: pa.Table, schema: StructType) -> pa.Table:
+    """Compute the columns that the stream table shows of both sides, netted out."""
+    outputs = dict(plan.output_sql())
+    items = ", ".join(f"{outputs[name]} AS {quote(name)}" for name, _ in task.table.columns)
+    with Views(spark) as views:
+        view = views.add(arrow_frame(spark, sides, schema))
+        where = f" WHERE {plan.having_sql()}" if plan.having_sql() else ""
+        return consolidate(spark.sql(f"SELECT {items}, {WEIGHT} FROM {quote(view)}{where}").toArrow())

@@ -1,0 +1,28 @@
+"""Temporary views for the length of one computation."""
+
+from __future__ import annotations
+
+import uuid
+
+from pyspark.sql import DataFrame, SparkSession
+
+
+class Views:
+    """Names for frames in SQL; none is left when the block ends."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._names: list[str] = []
+
+    def add(self, frame: DataFrame) -> str:
+        name = f"__hr_{uuid.uuid4().hex}"
+        frame.createOrReplaceTempView(name)
+        self._names.append(name)
+        return name
+
+    def __enter__(self) -> Views:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name in self._names:
+            self._spark.catalog.dropTempView(name)

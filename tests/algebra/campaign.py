@@ -11,9 +11,14 @@ from random import Random
 
 import duckdb
 
-from headrace.plan.nodes import Opaque, sources
+from headrace.delta import keyed_change, state_plan
+from headrace.plan.nodes import Opaque, State, sources
 from tests.algebra.engine import Database, Subject, check_round, name_of
 from tests.algebra.queries import Generator, random_row, random_schema
+from tests.algebra.stored import Kept, check_replacement
+
+# How deep queries nest, in parts of twenty: the deep ones cost most and meet the same rules.
+DEPTHS = (0,) * 3 + (1,) * 10 + (2,) * 5 + (3, 4)
 
 
 @dataclass
@@ -23,6 +28,8 @@ class Report:
     cases: int = 0
     rounds: int = 0
     effective: int = 0
+    by_state: int = 0
+    by_replacement: int = 0
     opaque: int = 0
     not_compared: int = 0
     refused_by_duckdb: int = 0
@@ -32,23 +39,32 @@ class Report:
         return (
             f"{self.cases} cases, {self.rounds} rounds, {self.effective} of which changed the result, "
             f"{len(self.failures)} failures; "
+            f"{self.by_state} with state, {self.by_replacement} by replacement too, "
             f"{self.opaque} kept as text, {self.not_compared} with open ties, "
             f"{self.refused_by_duckdb} that DuckDB cannot run"
         )
 
 
-def run_case(random: Random, report: Report, *, depth: int = 4, rounds: int = 3) -> None:
+def run_case(random: Random, report: Report, *, depth: int = 4, rounds: int = 2) -> None:
     """One random schema, its data, a query over it, and rounds of changes."""
     schema = random_schema(random)
     start = {
         table: Counter(random_row(random, columns) for _ in range(random.choice((0, 4, 8, 8, 14))))
         for table, columns in schema.items()
     }
-    database = Database.shared(schema, start)
     generator = Generator(random, schema)
-    text = generator.query(min(depth, random.choice((0, 1, 1, 2, 2, 2, 3, 4)))).sql
+    views = {}
+    if random.random() < 0.1:
+        view = generator.query(1)
+        generator.views["seen"] = view.columns
+        views["seen"] = (view.sql, [column.name for column in view.columns])
+    text = generator.query(min(depth, random.choice(DEPTHS))).sql
+    database = Database.shared(schema, start, views)
     subject = Subject(database, text)
+    state = state_plan(subject.plan)
+    kept = None if state is None else Kept(database, state)
     report.cases += 1
+    report.by_state += kept is not None
     report.opaque += isinstance(subject.plan.root, Opaque)
     report.not_compared += generator.ambiguous
     compare = not generator.ambiguous
@@ -62,12 +78,24 @@ def run_case(random: Random, report: Report, *, depth: int = 4, rounds: int = 3)
                 return
     elif isinstance(subject.plan.root, Opaque):
         return
-    for _ in range(rounds):
-        read = sorted(name.table for name in sources(subject.plan.root)) or sorted(schema)
-        changes = {table: change_of(random, database, table) for table in schema if random.random() < 0.5}
-        changes.setdefault(table := random.choice(read), change_of(random, database, table))
-        database.change(changes)
-        change = check_round(subject, frozenset(map(name_of, changes)), as_written=compare)
+    read = sorted(name.table for name in sources(subject.plan.root)) or sorted(schema)
+    # Which tables change is fixed for a case, so that its change is compiled once.
+    changing = {random.choice(read), *(table for table in schema if random.random() < 0.5)}
+    changed = frozenset(map(name_of, changing))
+    keyed = keyed_change(subject.plan, changed)
+    report.by_replacement += keyed is not None
+    result = subject.planned(State.NEW)
+    for number in range(1, rounds + 1):
+        database.change({table: change_of(random, database, table) for table in sorted(changing)})
+        old = Counter(result)
+        change = check_round(subject, changed, as_written=compare and number == rounds, old=old)
+        result.update(change)
+        result = +result
+        if kept is not None:
+            kept.apply(changed)
+            kept.check(result)
+        if keyed is not None:
+            check_replacement(subject, keyed, old, result)
         report.rounds += 1
         report.effective += bool(change)
 

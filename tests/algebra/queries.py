@@ -60,6 +60,7 @@ class Generator:
 
     random: Random
     schema: Schema
+    views: dict[str, tuple[Col, ...]] = field(default_factory=dict)
     ambiguous: bool = False
     ctes: dict[str, tuple[Col, ...]] = field(default_factory=dict)
     counter: int = 0
@@ -149,6 +150,8 @@ class Generator:
             elif depth > 0 and self.chance(0.1):
                 test = self.condition(pool, depth, outer=outer)
                 expression = f"CASE WHEN {test} THEN {self.expression(pool, type_, 1)} END"
+                if self.chance(0.3):
+                    expression, type_ = f"CAST(({test}) AS INT)", INT
             else:
                 expression = self.expression(pool, type_, 2)
             items.append(f"{expression} AS {name}")
@@ -171,10 +174,26 @@ class Generator:
                 Col(f"{alias}.k", INT),
                 Col(f"{alias}.s", STR),
             ]
+        if self.views and self.chance(0.3):
+            name = self.random.choice(list(self.views))
+            return f"{name} {alias}", [Col(f"{alias}.{c.name}", c.type) for c in self.views[name]]
+        if depth > 0 and self.chance(0.06):
+            return self.pivot(depth - 1, alias)
         table = self.random.choice([name for name in self.schema if name not in self.ctes] or ["t"])
         if table in self.ctes:
             return f"{table} {alias}", [Col(f"{alias}.{c.name}", c.type) for c in self.ctes[table]]
         return f"{table} {alias}", [Col(f"{alias}.{name}", type_) for name, type_ in self.schema[table]]
+
+    def pivot(self, depth: int, alias: str) -> tuple[str, list[Col]]:
+        """Groups of one query turned into columns."""
+        inner = self.conforming(depth, [Col("g", INT), Col("h", STR), Col("m", INT)], ())
+        names = [self.fresh("p") for _ in range(2)]
+        listed = f"'x' AS {names[0]}, 'xy' AS {names[1]}"
+        word = self.random.choice(["SUM", "COUNT", "MAX"])
+        # Where a group lacks a value Spark counts NULL, DuckDB 0.
+        self.ambiguous |= word == "COUNT"
+        sql = f"({inner.sql}) PIVOT ({word}(m) FOR h IN ({listed})) AS {alias}"
+        return sql, [Col(f"{alias}.{name}", INT) for name in ("g", *names)]
 
     def source(self, depth: int) -> tuple[str, list[Col]]:
         sql, pool = self.relation(depth)
@@ -184,8 +203,11 @@ class Generator:
             text = self.random.choice([column for column in pool if column.type == STR])
             view, piece = self.fresh("e"), self.fresh("piece")
             word = self.random.choice(["", "OUTER "])
-            sql = f"{sql} LATERAL VIEW {word}explode(split({text.sql}, 'y')) {view} AS {piece}"
+            place = self.fresh("place") if self.chance(0.4) else ""
+            call = f"{'posexplode' if place else 'explode'}(split({text.sql}, 'y'))"
+            sql = f"{sql} LATERAL VIEW {word}{call} {view} AS {f'{place}, ' if place else ''}{piece}"
             pool = [*pool, Col(f"{view}.{piece}", STR)]
+            pool += [Col(f"{view}.{place}", INT)] if place else []
         return sql, pool
 
     def join(self, sql: str, pool: list[Col], depth: int) -> tuple[str, list[Col]]:
@@ -210,7 +232,14 @@ class Generator:
             ]
         )
         if kind == "CROSS JOIN":
-            return f"{sql} CROSS JOIN {other}", both
+            return f"{sql}{self.random.choice([' CROSS JOIN ', ', '])}{other}", both
+        shared = {c.name for c in pool} & {c.name for c in columns}
+        if " JOIN " not in sql and ", " not in sql and shared and self.chance(0.2):
+            name = self.random.choice(sorted(shared))
+            kept = pool if kind in ("LEFT SEMI JOIN", "LEFT ANTI JOIN") else both
+            # The merged column has no owner in a full join, so nobody asks for it by name.
+            rest = [c for c in kept if c.name != name] or [Col(name, dict(self._types(both))[name])]
+            return f"{sql} {kind} {other} USING ({name})", rest
         on = [self.link(pool, columns)]
         if self.chance(0.25):
             # DuckDB knows no subquery in the condition of an outer join.
@@ -219,6 +248,9 @@ class Generator:
             on = [self.comparison(both)]
         kept = pool if kind in ("LEFT SEMI JOIN", "LEFT ANTI JOIN") else both
         return f"{sql} {kind} {other} ON {' AND '.join(on)}", kept
+
+    def _types(self, pool: Sequence[Col]) -> list[tuple[str, str]]:
+        return [(column.name, column.type) for column in pool]
 
     def link(self, left: Sequence[Col], right: Sequence[Col]) -> str:
         mine = self.random.choice(left)
@@ -233,6 +265,9 @@ class Generator:
     def grouped(self, depth: int, source: str, pool: Sequence[Col]) -> Query:
         keys = self.random.sample(list(pool), min(len(pool), self.random.randint(0, 2)))
         items, columns = [], []
+        if self.chance(0.15):
+            keys = [Col(self.expression(pool, key.type, 1), key.type) for key in keys]
+            keys = [key for key in keys if not key.sql[0].isdigit() and key.sql[0] != "'"]
         for key in keys:
             name = self.fresh("g")
             items.append(f"{key.sql} AS {name}")
@@ -248,6 +283,8 @@ class Generator:
             items.append(f"{over} AS {name}")
             columns.append(Col(name, INT))
         group = f" GROUP BY {', '.join(key.sql for key in keys)}" if keys else ""
+        if keys and self.chance(0.15):
+            group = f" GROUP BY {', '.join(str(place + 1) for place in range(len(keys)))}"
         if len(keys) == 2 and self.chance(0.25):
             a, b = (key.sql for key in keys)
             choices = [f"GROUPING SETS (({a}, {b}), ({a}))", f"GROUPING SETS (({a}), ({b}))"]
@@ -271,8 +308,10 @@ class Generator:
             return "COUNT(*)"
         value = self.random.choice(ints)
         name = self.random.choice(
-            ["SUM", "MIN", "MAX", "COUNT", "AVG", "COUNT_IF", "COUNT DISTINCT", "SUM DISTINCT"]
+            ["SUM", "MIN", "MAX", "COUNT", "AVG", "COUNT_IF", "COUNT DISTINCT", "SUM DISTINCT", "OTHER"]
         )
+        if name == "OTHER":
+            return self.other_aggregate(value, self.random.choice(ints))
         if name == "COUNT_IF":
             return f"COUNT_IF({value} > 1)"
         if name == "AVG":
@@ -281,6 +320,23 @@ class Generator:
             return f"{name.split()[0]}(DISTINCT {value})"
         call = f"{name}({value})"
         return f"{call} FILTER (WHERE {self.comparison(pool)})" if self.chance(0.15) else call
+
+    def other_aggregate(self, value: str, other: str) -> str:
+        """Aggregates whose results are numbers in a roundabout way; 0.1 keeps clear of halves."""
+        return self.random.choice(
+            [
+                f"BIT_OR({value})",
+                f"BIT_XOR({value})",
+                f"CAST(BOOL_AND({value} > 0) AS INT)",
+                f"CAST(BOOL_OR({value} > 1) AS INT)",
+                f"SIZE(COLLECT_SET({value}))",
+                f"SIZE(COLLECT_LIST({value}))",
+                f"CAST(MEDIAN({value}) * 2 AS INT)",
+                f"CAST(ROUND(VAR_POP({value}) * 1000 + 0.1) AS INT)",
+                f"CAST(ROUND(STDDEV_POP({value}) * 1000 + 0.1) AS INT)",
+                f"CAST(ROUND(COVAR_POP({value}, {other}) * 1000 + 0.1) AS INT)",
+            ]
+        )
 
     def windowed(self, source: str, pool: Sequence[Col]) -> Query:
         items, columns = self.items(pool, 0, 1)
@@ -301,9 +357,11 @@ class Generator:
         self.random.shuffle(every)
         ints = [column.sql for column in pool if column.type == INT] or ["1"]
         value = self.random.choice(ints)
-        kind = self.random.choice(["rank", "sum", "running", "rows", "place", "offset", "first"])
+        kind = self.random.choice(
+            ["rank", "sum", "running", "rows", "place", "offset", "first", "last", "range", "share"]
+        )
         total = ", ".join(c.sql + self.random.choice(["", " DESC"]) for c in every)
-        if kind in ("rows", "place", "offset", "first") and self.chance(0.3):
+        if kind in ("rows", "place", "offset", "first", "last") and self.chance(0.3):
             self.ambiguous = True
             total = every[0].sql
         match kind:
@@ -322,6 +380,16 @@ class Generator:
                 return f"{self.random.choice(['ROW_NUMBER()', 'NTILE(2)'])} OVER ({by} ORDER BY {total})"
             case "offset":
                 return f"{self.random.choice(['LAG', 'LEAD'])}({value}) OVER ({by} ORDER BY {total})"
+            case "last":
+                frame = "ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"
+                call = self.random.choice([f"LAST_VALUE({value})", f"NTH_VALUE({value}, 2)"])
+                return f"{call} OVER ({by} ORDER BY {total} {frame})"
+            case "range":
+                frame = self.random.choice(["1 PRECEDING AND CURRENT ROW", "CURRENT ROW AND 1 FOLLOWING"])
+                return f"SUM({value}) OVER ({by} ORDER BY {value} RANGE BETWEEN {frame})"
+            case "share":
+                call = self.random.choice(["PERCENT_RANK", "CUME_DIST"])
+                return f"CAST({call}() OVER ({by} ORDER BY {every[0].sql}) * 1000 + 0.1 AS INT)"
         return f"FIRST_VALUE({value}) OVER ({by} ORDER BY {total})"
 
     # Expressions
@@ -336,7 +404,15 @@ class Generator:
         other = self.expression(pool, type_, depth - 1)
         if type_ == STR:
             return self.random.choice(
-                [f"COALESCE({column}, {other})", f"({column} || {other})", f"UPPER({column})"]
+                [
+                    f"COALESCE({column}, {other})",
+                    f"({column} || {other})",
+                    f"UPPER({column})",
+                    f"split({column}, 'y')[0]",
+                    f"named_struct('p', {column}, 'q', {other}).q",
+                    f"transform(split({column}, 'y'), e -> e || {other})[0]",
+                    f"map_from_arrays(split('x,z', ','), split('one,two', ','))[{column}]",
+                ]
             )
         test = self.comparison(pool)
         return self.random.choice(
@@ -346,6 +422,9 @@ class Generator:
                 f"COALESCE({column}, {other})",
                 f"CASE WHEN {test} THEN {column} ELSE {other} END",
                 f"({column} % 2)",
+                f"named_struct('p', {column}, 'q', {other}).p",
+                *(f"size(split({c.sql}, 'y'))" for c in pool if c.type == STR),
+                *(f"size(filter(split({c.sql}, 'y'), e -> e <> 'x'))" for c in pool if c.type == STR),
             ]
         )
 
@@ -371,7 +450,7 @@ class Generator:
         if depth > 0 and self.chance(0.2):
             word = self.random.choice(["AND", "OR"])
             left, right = (self.condition(pool, depth - 1) for _ in range(2))
-            return f"({left} {word} {right})"
+            return f"{self.random.choice(['', 'NOT '])}({left} {word} {right})"
         if self.chance(0.1):
             return f"NOT ({self.comparison(reach)})"
         return self.comparison(reach)

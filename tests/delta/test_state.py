@@ -6,23 +6,18 @@ from collections import Counter
 from random import Random
 
 import pytest
-import sqlglot
 
 from headrace.delta.keyed import keyed_change
-from headrace.delta.state import ROWS, StatePlan, state_plan
+from headrace.delta.state import state_plan
 from headrace.plan.nodes import State
-from headrace.sql.dialect import VerbatimSpark
-from tests.algebra.engine import Database, Row, Rows, Subject, bind, name_of
+from tests.algebra.engine import Database, Row, Rows, Subject, name_of
+from tests.algebra.stored import Kept, check_replacement
 from tests.delta.test_families import SCHEMAS, T1, T2
 
 TYPED = {
     "t": [("id", "INT"), ("k", "INT"), ("a", "INT"), ("s", "VARCHAR")],
     "d": [("k", "INT"), ("price", "DECIMAL(10,2)")],
 }
-
-
-def duck(sql: str) -> str:
-    return sqlglot.transpile(sql, read=VerbatimSpark, write="duckdb")[0]
 
 
 def random_change(random: Random, database: Database, table: str) -> Rows:
@@ -33,32 +28,6 @@ def random_change(random: Random, database: Database, table: str) -> Rows:
         row: Row = (random.randint(0, 3), key, amount, "x") if table == "t" else (key, amount)
         change[row] += 1
     return change
-
-
-class Kept:
-    """The backing table of a stream table: keys and hidden state, changed only by adding."""
-
-    def __init__(self, database: Database, state: StatePlan) -> None:
-        self.database, self.state = database, state
-        self.database.connection.execute(f"CREATE TABLE kept AS {self.initial()}")
-
-    def initial(self) -> str:
-        return self.state.initial_sql(lambda name, _: bind(name, State.NEW), dialect="duckdb")
-
-    def apply(self, changed: str) -> None:
-        change = self.state.change_sql(frozenset({name_of(changed)}), bind, dialect="duckdb")
-        names = ", ".join(f'"{key}"' for key in self.state.keys)
-        sums = ", ".join(f'SUM("{c.name}") AS "{c.name}"' for c in self.state.columns)
-        self.database.connection.execute(
-            f"CREATE OR REPLACE TABLE kept AS SELECT {names}, {sums} "
-            f"FROM (FROM kept UNION ALL BY NAME ({change}))"
-            f' GROUP BY {names} HAVING SUM("{ROWS}") <> 0'
-        )
-
-    def output(self) -> Rows:
-        items = ", ".join(f'{sql} AS "{name}"' for name, sql in self.state.output_sql())
-        having = f" WHERE {self.state.having_sql()}" if self.state.having_sql() else ""
-        return Counter(self.database.run(duck(f"SELECT {items} FROM kept{having}".replace('"', "`"))))
 
 
 @pytest.mark.parametrize(
@@ -80,9 +49,8 @@ def test_state_after_many_changes_is_what_a_rebuild_gives(table: str, text: str)
     kept = Kept(database, state)
     for _ in range(25):
         database.change({table: random_change(random, database, table)})
-        kept.apply(table)
-        assert kept.output() == subject.planned(State.NEW)
-        assert Counter(database.run("FROM kept")) == Counter(database.run(kept.initial()))
+        kept.apply(frozenset({name_of(table)}))
+        kept.check(subject.planned(State.NEW))
 
 
 @pytest.mark.parametrize(
@@ -112,18 +80,12 @@ def test_replacing_the_touched_keys_gives_the_new_result(text: str, keys: tuple[
     random = Random(5)
     database = Database(SCHEMAS, {"t": Counter([T1, T2])})
     subject = Subject(database, text)
-    places = [subject.plan.columns.index(key) for key in keys]
     for _ in range(15):
         database.change({"t": random_change(random, database, "t")})
         keyed = keyed_change(subject.plan, frozenset({name_of("t")}))
         assert keyed is not None
         assert keyed.keys == keys
-        touched = set(database.run(keyed.keys_sql(bind, dialect="duckdb")))
-        old = subject.planned(State.OLD)
-        kept = {row: n for row, n in old.items() if tuple(row[p] for p in places) not in touched}
-        result = Counter(kept)
-        result.update(database.run(keyed.rows_sql(bind, dialect="duckdb")))
-        assert result == subject.planned(State.NEW)
+        check_replacement(subject, keyed, subject.planned(State.OLD), subject.planned(State.NEW))
 
 
 def test_a_key_that_the_output_hides_allows_no_replacement() -> None:

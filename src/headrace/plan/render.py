@@ -43,7 +43,8 @@ def render(node: Node, binding: Binding, *, dialect: str = "spark", pretty: bool
     query = renderer.query(node)
     for name, definition in renderer.ctes:
         query = query.with_(name, as_=definition, copy=False)
-    return query.sql(dialect=VerbatimSpark if dialect == "spark" else dialect, pretty=pretty)
+    # The tree was built for this text alone.
+    return query.sql(dialect=VerbatimSpark if dialect == "spark" else dialect, pretty=pretty, copy=False)
 
 
 def _shared(root: Node) -> frozenset[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from headrace.plan.expressions import call, function_name, number
+from headrace.plan.expressions import function_name, number
 from headrace.sql.functions import COLLECTING_AGGREGATES, COUNTING_AGGREGATES
 
 
@@ -21,7 +21,7 @@ def empty_value(aggregate: exp.Expr) -> exp.Expr | None:
     if name in COUNTING_AGGREGATES:
         return number(0)
     if name in COLLECTING_AGGREGATES:
-        return call("ARRAY")
+        return exp.Array()
     return None
 
 

@@ -56,6 +56,11 @@ class Settings(BaseSettings):
         default=3, ge=1, description="Failures in a row after which a stream table is suspended."
     )
     max_concurrent_refreshes: int = Field(default=4, ge=1, description="Refreshes that may run at once.")
+    diamond_schedule_policy: Literal["fastest", "slowest"] = Field(
+        default="fastest",
+        description="When the tables of a diamond are refreshed: as soon as one of them is due, "
+        "or when all of them are.",
+    )
     change_ratio_threshold: float = Field(
         default=0.1,
         ge=0,

@@ -135,9 +135,9 @@ def test_a_thousand_tables_build_well_under_a_second(shape: str) -> None:
             for source in range(max(0, reader - 10), reader)
         ],
     }[shape]
-    began = time.perf_counter()
+    began = time.process_time()
     graph = build_graph(names, edges)
     resolve_paces(graph, dict.fromkeys(names, Every(60)))
     group_diamonds(find_diamonds(graph))
     assert len(graph.levels) == (1 if shape == "fan" else 1000)
-    assert time.perf_counter() - began < 1
+    assert time.process_time() - began < 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -41,6 +41,33 @@ class Ticks:
                     _move(connection, rows, moment, reason)
                     moved |= {row.name for row in rows}
         return moved
+
+    def note_skipped(self, reasons: Mapping[TableName, str], moment: datetime) -> None:
+        """Write down that tables were left as they are, and why; the same reason again prolongs its row."""
+        with self._database.write() as connection:
+            for name, reason in reasons.items():
+                _skip(connection, name, reason, moment)
+
+
+def _skip(connection: Connection, name: TableName, reason: str, moment: datetime) -> None:
+    row = connection.execute(select(_tables.c.id).where(_tables.c.name == name)).first()
+    if row is None:
+        return
+    now = datetime.now(UTC)
+    newest = select(func.max(_history.c.id)).where(_history.c.stream_table == name).scalar_subquery()
+    prolonged = connection.execute(
+        update(_history)
+        .where(
+            _history.c.id == newest,
+            _history.c.state == RefreshState.SKIPPED,
+            _history.c.reason == reason,
+        )
+        .values(data_timestamp=moment, ended_at=now)
+    )
+    if prolonged.rowcount == 0:
+        ended = _ended(row.id, name, moment, now, reason)
+        values = ended | {"state": RefreshState.SKIPPED, "action": Action.SKIPPED}
+        connection.execute(insert(_history).values(values))
 
 
 def _batches(tables: Sequence[StreamTable]) -> Iterator[Sequence[StreamTable]]:
@@ -94,15 +121,16 @@ def _move(connection: Connection, rows: Sequence[Any], moment: datetime, reason:
         .returning(_history.c.stream_table_id)
     )
     known = set(prolonged)
-    fresh = [_no_data(row, moment, now, reason) for row in rows if row.id not in known]
+    fresh = [_ended(row.id, row.name, moment, now, reason) for row in rows if row.id not in known]
     if fresh:
         connection.execute(insert(_history), fresh)
 
 
-def _no_data(row: Any, moment: datetime, now: datetime, reason: str) -> dict[str, Any]:
+def _ended(table_id: str, name: TableName, moment: datetime, now: datetime, reason: str) -> dict[str, Any]:
+    """Give the history's row of a refresh that took no time and read no row."""
     return {
-        "stream_table": row.name,
-        "stream_table_id": row.id,
+        "stream_table": name,
+        "stream_table_id": table_id,
         "state": RefreshState.COMPLETED,
         "action": Action.NO_DATA,
         "reason": reason,

@@ -1,0 +1,171 @@
+"""Starts each table of the ticks under way as soon as those it reads are done, most urgent first."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import queue
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from headrace.catalog import Action, Catalog, SourceVersion
+from headrace.refresh.blame import Blame, blame
+from headrace.refresh.run import Refresher
+from headrace.scheduler.attempt import Attempted, attempt_refresh
+from headrace.scheduler.report import Outcome
+from headrace.scheduler.tick import Tick
+from headrace.scheduler.workers import Workers
+from headrace.sql.names import TableName
+
+# What may pass by itself is tried so often within one tick.
+TRIES = 3
+_FIRST_PAUSE = 0.5
+# How soon to look again at a table that another process is refreshing.
+_HELD_PAUSE = 0.2
+# Tables without a lag of their own or of a reader come last.
+_NO_LAG = float("inf")
+
+OnOutcome = Callable[[Tick, TableName, Outcome], None]
+
+
+@dataclass(order=True)
+class _Job:
+    """A table that may start at a time; of two, the one with the shorter lag comes first."""
+
+    lag: float
+    number: int
+    tick: Tick = field(compare=False)
+    name: TableName = field(compare=False)
+    tries: int = field(default=0, compare=False)
+
+
+class Dispatcher:
+    """Carries any number of ticks at once; all but the refreshes themselves happens in one thread."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        refresher: Refresher,
+        workers: Workers,
+        on_outcome: OnOutcome = lambda _tick, _name, _outcome: None,
+    ) -> None:
+        self._catalog = catalog
+        self._refresher = refresher
+        self._workers = workers
+        self._on_outcome = on_outcome
+        self._ticks: list[Tick] = []
+        self._ready: list[_Job] = []
+        self._later: list[tuple[float, int, _Job]] = []
+        self._events: queue.SimpleQueue[tuple[_Job, Attempted] | None] = queue.SimpleQueue()
+        self._numbers = itertools.count()
+        self.running: dict[TableName, float] = {}
+
+    @property
+    def busy(self) -> set[TableName]:
+        """The tables of all ticks under way that have not ended yet."""
+        return {name for tick in self._ticks for name in tick.open}
+
+    def add(self, tick: Tick) -> None:
+        """Take a tick on; what it skips from the start is written down."""
+        skipped = {name: one.reason for name, one in tick.outcomes.items() if not one.is_current}
+        self._note_skipped(tick, skipped)
+        self._ticks.append(tick)
+        self._collect_ready(tick)
+
+    def run(self, tick: Tick) -> None:
+        """Carry one tick to its end."""
+        self.add(tick)
+        while not tick.is_done:
+            self.step(None)
+
+    def step(self, timeout: float | None, *, start: bool = True) -> None:
+        """Start what there is room for, then wait for one event, at most so many seconds."""
+        self._wake_later()
+        if start:
+            self._start_ready()
+        pause = timeout
+        if self._later:
+            until = max(0.0, self._later[0][0] - time.monotonic())
+            pause = until if pause is None else min(pause, until)
+        try:
+            event = self._events.get(timeout=pause) if pause != 0 else self._events.get_nowait()
+        except queue.Empty:
+            return
+        if event is not None:
+            self._end(*event)
+        self._ticks = [tick for tick in self._ticks if not tick.is_done]
+
+    def wake(self) -> None:
+        """End the wait of `step`, from any thread."""
+        self._events.put(None)
+
+    def _start_ready(self) -> None:
+        while self._ready and self._workers.has_room:
+            job = heapq.heappop(self._ready)
+            self.running[job.name] = time.monotonic()
+            self._workers.start(partial(self._work, job), partial(self._tell, job))
+
+    def _tell(self, job: _Job, done: Attempted) -> None:
+        self._events.put((job, done))
+
+    def _work(self, job: _Job) -> Attempted:
+        gate = job.tick.gates.get(job.name)
+
+        def hold(action: Action) -> None:
+            assert gate is not None
+            with self._workers.waiting():
+                self.wake()
+                gate.pass_through(job.name, computes_while_writing=action is not Action.DIFFERENTIAL)
+
+        return attempt_refresh(
+            self._catalog,
+            self._refresher,
+            job.tick,
+            job.name,
+            gate=hold if gate is not None else None,
+            is_first=job.tries == 0,
+        )
+
+    def _end(self, job: _Job, done: Attempted) -> None:
+        self.running.pop(job.name, None)
+        if done.outcome is None:
+            self._again(job, _HELD_PAUSE)
+            return
+        job.tries += 1
+        error = done.outcome.error
+        if error is not None and blame(error) is Blame.SYSTEM and job.tries < TRIES:
+            pause = _FIRST_PAUSE * 2**job.tries
+            self._again(job, pause * random.uniform(0.5, 1.5))
+            return
+        self._finish(job.tick, job.name, replace(done.outcome, attempts=job.tries), done.pin)
+
+    def _finish(self, tick: Tick, name: TableName, outcome: Outcome, pin: SourceVersion | None) -> None:
+        reasons = tick.finish(name, outcome, pin)
+        # What may start is known before anything is written: the catalog may be away.
+        self._collect_ready(tick)
+        self._on_outcome(tick, name, outcome)
+        self._note_skipped(tick, reasons)
+
+    def _note_skipped(self, tick: Tick, reasons: dict[TableName, str]) -> None:
+        if not reasons:
+            return
+        self._catalog.note_skipped(reasons, tick.moment)
+        for name in reasons:
+            self._on_outcome(tick, name, tick.outcomes[name])
+
+    def _collect_ready(self, tick: Tick) -> None:
+        for name in tick.take_ready():
+            lag = tick.network.paces[name].lag
+            heapq.heappush(
+                self._ready, _Job(_NO_LAG if lag is None else lag, next(self._numbers), tick, name)
+            )
+
+    def _again(self, job: _Job, pause: float) -> None:
+        heapq.heappush(self._later, (time.monotonic() + pause, job.number, job))
+
+    def _wake_later(self) -> None:
+        while self._later and self._later[0][0] <= time.monotonic():
+            heapq.heappush(self._ready, heapq.heappop(self._later)[2])

@@ -1,0 +1,77 @@
+"""The stream tables of a catalog as a graph with schedules, kept while no definition changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from headrace.catalog import Catalog, Dependency, RefreshMode, StreamTable
+from headrace.scheduler.diamonds import find_diamonds, group_diamonds
+from headrace.scheduler.graph import Graph, Pace, build_graph, resolve_paces
+from headrace.scheduler.schedule import Schedule, parse_schedule
+from headrace.sql.names import TableName
+
+
+@dataclass(frozen=True)
+class Network:
+    """What the definitions say: who reads whom, how fresh each table is to be, what moves together."""
+
+    graph: Graph[TableName]
+    schedules: Mapping[TableName, Schedule]
+    read_views: frozenset[TableName]
+    immediate: frozenset[TableName]
+
+    @cached_property
+    def paces(self) -> Mapping[TableName, Pace[TableName]]:
+        return resolve_paces(self.graph, self.schedules)
+
+    @cached_property
+    def groups(self) -> tuple[frozenset[TableName], ...]:
+        """The tables of each diamond, diamonds with common tables joined."""
+        return tuple(group_diamonds(find_diamonds(self.graph)))
+
+    @cached_property
+    def group_of(self) -> Mapping[TableName, frozenset[TableName]]:
+        return {name: group for group in self.groups for name in group}
+
+    @cached_property
+    def place(self) -> Mapping[TableName, int]:
+        """The place of each table in an order in which it comes after those it reads."""
+        return {name: place for place, name in enumerate(self.graph.order)}
+
+    def in_order(self, names: Iterable[TableName]) -> tuple[TableName, ...]:
+        return tuple(sorted(names, key=self.place.__getitem__))
+
+
+def build_network(tables: Iterable[StreamTable], dependencies: Iterable[Dependency]) -> Network:
+    """Make the graph of what the catalog holds; its schedules were checked when they were set."""
+    tables, dependencies = list(tables), list(dependencies)
+    edges = [(edge.stream_table, edge.source) for edge in dependencies if edge.kind != "VIEW"]
+    return Network(
+        graph=build_graph([table.name for table in tables], edges),
+        schedules={table.name: parse_schedule(table.schedule, minimum_seconds=0) for table in tables},
+        read_views=frozenset(edge.stream_table for edge in dependencies if edge.kind == "VIEW"),
+        immediate=frozenset(table.name for table in tables if table.refresh_mode is RefreshMode.IMMEDIATE),
+    )
+
+
+class Networks:
+    """Gives the network of a catalog, built anew only when a definition changed."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._kept: tuple[int, Network] | None = None
+
+    def look(self) -> tuple[Network, dict[TableName, StreamTable]]:
+        """Give the network and the tables as they stand now."""
+        while True:
+            generation = self._catalog.generation()
+            tables = {table.name: table for table in self._catalog.all()}
+            if self._kept is None or self._kept[0] != generation:
+                self._kept = generation, build_network(tables.values(), self._catalog.dependencies())
+            network = self._kept[1]
+            # A definition may have come or gone between the two looks.
+            if network.graph.reads.keys() == tables.keys():
+                return network, tables
+            self._kept = None

@@ -1,0 +1,149 @@
+"""What one tick shall do: which tables, in which order, for which data timestamp, and which not and why."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+from headrace.catalog import Status, StreamTable
+from headrace.scheduler.clock import Clock, Timed
+from headrace.scheduler.network import Network
+from headrace.sql.names import TableName
+
+DiamondPolicy = Literal["fastest", "slowest"]
+# After so many doublings a failing table is tried no more rarely.
+_MOST_DOUBLINGS = 6
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The tables of one tick in an order in which each follows those it reads; all share one moment."""
+
+    moment: datetime
+    tables: tuple[TableName, ...]
+    blocked: Mapping[TableName, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What a scheduler remembers between looks: tables under way, moments tried, periods made longer."""
+
+    busy: Collection[TableName] = ()
+    tried: Mapping[TableName, datetime] = field(default_factory=dict)
+    stretch: Mapping[TableName, int] = field(default_factory=dict)
+
+
+def plan_due(
+    network: Network,
+    tables: Mapping[TableName, StreamTable],
+    clock: Clock,
+    *,
+    at: datetime,
+    now: datetime,
+    policy: DiamondPolicy = "fastest",
+    memory: Memory | None = None,
+) -> Plan | None:
+    """Plan what is due at a moment, or give None when nothing is.
+
+    `at` may lie ahead: then what would be due is refreshed to the contents of now.
+    """
+    memory = memory or Memory()
+    timed = [
+        timed_table(tables[name], network, memory) for name in network.graph.order if _is_on(tables[name])
+    ]
+    found = clock.due(timed, at)
+    if not found:
+        return None
+    due = _with_diamonds({one.name for one in found}, network, policy)
+    return plan_tables(network, tables, due, moment=min(found[0].data_timestamp, now), busy=memory.busy)
+
+
+def plan_tables(
+    network: Network,
+    tables: Mapping[TableName, StreamTable],
+    wanted: Iterable[TableName],
+    *,
+    moment: datetime,
+    busy: Collection[TableName] = (),
+    forced: Collection[TableName] = (),
+) -> Plan | None:
+    """Plan to bring these tables to a moment, with all that they read; `forced` ones though suspended.
+
+    A table whose way up leads over one that is still under way waits for a later plan. The moment is moved on
+    to the newest contents among the tables, since nothing ever goes back in time.
+    """
+    wanted = set(wanted)
+    obstacles, waiting = _obstacles(network, tables, wanted, forced), _waiting(network, busy)
+    blocked: dict[TableName, str] = {}
+    free = []
+    for name in network.in_order(wanted - waiting):
+        obstacle = obstacles.get(name)
+        if obstacle is None:
+            free.append(name)
+        elif obstacle[0] != name:
+            blocked[name] = f"it reads {obstacle[0]}, {obstacle[1]}"
+    chosen = network.graph.upstream_of(free) | set(free)
+    if not chosen and not blocked:
+        return None
+    newest = [stamp for name in chosen if (stamp := tables[name].data_timestamp) is not None]
+    return Plan(max([moment, *newest]), network.in_order(chosen), blocked)
+
+
+def timed_table(table: StreamTable, network: Network, memory: Memory) -> Timed[TableName]:
+    """Say what the clock must know: a failed table is tried again at its next tick, not at once."""
+    stretch = memory.stretch.get(table.name, 0)
+    moments = [table.data_timestamp, memory.tried.get(table.name)]
+    if table.last_error is not None:
+        moments.append(table.last_refresh_at)
+    if table.status is Status.ERROR:
+        stretch += min(table.consecutive_errors, _MOST_DOUBLINGS)
+    known = [moment for moment in moments if moment is not None]
+    return Timed(table.name, network.schedules[table.name], max(known, default=None), stretch)
+
+
+def _is_on(table: StreamTable) -> bool:
+    return table.status is not Status.SUSPENDED
+
+
+def _bar(table: StreamTable, wanted: bool) -> str | None:
+    """Say why nothing may be built on a table; one in ERROR is tried when it is due itself."""
+    if table.status is Status.SUSPENDED:
+        return "which is suspended"
+    if table.status is Status.ERROR and not wanted:
+        return "which is in status ERROR"
+    return None
+
+
+def _obstacles(
+    network: Network,
+    tables: Mapping[TableName, StreamTable],
+    wanted: set[TableName],
+    forced: Collection[TableName],
+) -> dict[TableName, tuple[TableName, str]]:
+    """Name for each table the first one on its way up, or itself, that nothing may be built on."""
+    found: dict[TableName, tuple[TableName, str]] = {}
+    for name in network.graph.order:
+        above = next((found[one] for one in network.graph.upstreams[name] if one in found), None)
+        reason = _bar(tables[name], name in wanted) if name not in forced else None
+        if above is not None:
+            found[name] = above
+        elif reason is not None:
+            found[name] = name, reason
+    return found
+
+
+def _waiting(network: Network, busy: Collection[TableName]) -> set[TableName]:
+    return {*busy, *network.graph.downstream_of(busy)} if busy else set()
+
+
+def _with_diamonds(due: set[TableName], network: Network, policy: DiamondPolicy) -> set[TableName]:
+    """Take a diamond whole: as soon as one of its tables is due, or only when all of them are."""
+    chosen = set(due)
+    for group in network.groups:
+        if policy == "fastest" and not group.isdisjoint(due):
+            chosen |= group
+        if policy == "slowest" and not group <= due:
+            chosen -= group
+    return chosen

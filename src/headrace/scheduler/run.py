@@ -1,0 +1,157 @@
+"""Run ticks: look at the catalog, pin every source, set aside what stands still, dispatch the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
+
+from pyspark.sql import SparkSession
+
+from headrace.catalog import Action, Catalog, SourceVersion, StreamTable, this_owner
+from headrace.config import Settings
+from headrace.errors import HeadraceError
+from headrace.refresh.result import RefreshResult
+from headrace.refresh.run import Refresher
+from headrace.scheduler.clock import Clock
+from headrace.scheduler.dispatch import Dispatcher, OnOutcome
+from headrace.scheduler.network import Network, Networks
+from headrace.scheduler.plan import Plan, plan_due, plan_tables
+from headrace.scheduler.quiet import REASON, find_quiet
+from headrace.scheduler.report import Outcome, TickReport
+from headrace.scheduler.tick import Tick
+from headrace.scheduler.workers import Workers
+from headrace.sql.names import TableName
+
+
+class Scheduler:
+    """Plans and runs the ticks of one connection."""
+
+    def __init__(
+        self, spark: SparkSession, catalog: Catalog, refresher: Refresher, settings: Settings
+    ) -> None:
+        self._catalog = catalog
+        self._refresher = refresher
+        self.settings = settings
+        self.clock = Clock()
+        self.networks = Networks(catalog)
+        self.workers = Workers(spark, settings.max_concurrent_refreshes)
+
+    def use(self, settings: Settings) -> None:
+        """Take other settings from now on."""
+        self.settings = settings
+        self.workers.limit = settings.max_concurrent_refreshes
+
+    def dispatcher(self, on_outcome: OnOutcome = lambda _tick, _name, _outcome: None) -> Dispatcher:
+        return Dispatcher(self._catalog, self._refresher, self.workers, on_outcome)
+
+    def run_once(self, at: datetime | None = None) -> TickReport:
+        """Refresh all that is due at a moment, which is now unless given, and wait for its end."""
+        now = datetime.now(UTC)
+        at = _checked(at) if at is not None else now
+        network, tables = self.networks.look()
+        plan = plan_due(
+            network, tables, self.clock, at=at, now=now, policy=self.settings.diamond_schedule_policy
+        )
+        if plan is None:
+            return TickReport(data_timestamp=None)
+        return self.run_plan(network, tables, plan)
+
+    def refresh(self, name: TableName, *, full: bool = False) -> RefreshResult:
+        """Bring one table and all that it reads to this moment; the table's own failure is raised."""
+        network, tables = self.networks.look()
+        if name not in tables:
+            self._catalog.find(name)
+        now = datetime.now(UTC)
+        plan = plan_tables(network, tables, [name], moment=now, forced=[name])
+        assert plan is not None
+        outcome = self.run_plan(network, tables, plan, full=[name] if full else []).outcome_of(name)
+        if outcome.error is not None:
+            raise outcome.error
+        assert outcome.result is not None
+        return outcome.result
+
+    def run_plan(
+        self,
+        network: Network,
+        tables: Mapping[TableName, StreamTable],
+        plan: Plan,
+        *,
+        full: Iterable[TableName] = (),
+    ) -> TickReport:
+        """Carry one plan to its end."""
+        with self.begin(network, tables, plan, full=full) as tick:
+            self.dispatcher().run(tick)
+            return tick.report()
+
+    @contextmanager
+    def begin(
+        self,
+        network: Network,
+        tables: Mapping[TableName, StreamTable],
+        plan: Plan,
+        *,
+        full: Iterable[TableName] = (),
+    ) -> Iterator[Tick]:
+        """Pin the sources for a tick and settle at once whatever did not change; hold the diamonds' locks."""
+        pins = self._pin(network, plan)
+        before = {name: tables[name].data_timestamp for name in plan.tables}
+        tick = Tick(plan, network, pins, before=before, full=full)
+        quiet = find_quiet(network, tables, [name for name in plan.tables if name not in tick.full], pins)
+        self._settle_quiet(tick, tables, quiet)
+        with ExitStack() as locks:
+            self._lock_diamonds(tick, locks)
+            yield tick
+
+    def close(self) -> None:
+        self.workers.close()
+
+    def _pin(self, network: Network, plan: Plan) -> dict[str, SourceVersion]:
+        """Give every source its version at the moment; one that is gone is left to its readers' refreshes."""
+        pins = {}
+        reads = {one for name in plan.tables for one in network.graph.reads[name]}
+        for source in reads - network.graph.reads.keys():
+            try:
+                pins[str(source)] = self._refresher.sources.find(source).version_at(plan.moment)
+            except HeadraceError:
+                continue
+        return pins
+
+    def _settle_quiet(
+        self, tick: Tick, tables: Mapping[TableName, StreamTable], quiet: Mapping[TableName, SourceVersion]
+    ) -> None:
+        behind = [tables[name] for name in quiet if tick.before[name] != tick.moment]
+        moved = self._catalog.note_no_data(behind, tick.moment, reason=REASON) if behind else set()
+        for name, pin in quiet.items():
+            if name in moved or tick.before[name] == tick.moment:
+                tick.finish(name, _no_data(tables[name], tick.moment), pin)
+
+    def _lock_diamonds(self, tick: Tick, locks: ExitStack) -> None:
+        """Let one process at a time move a diamond: two that each hold a part would wait for each other."""
+        ttl = timedelta(seconds=self.settings.lease_ttl_seconds)
+        groups = {tick.network.group_of[name] for name in tick.gates if name in tick.open}
+        for group in sorted(groups, key=min):
+            key = f"diamond {min(group)}"
+            if locks.enter_context(self._catalog.lease(key, owner=this_owner(), ttl=ttl)) is None:
+                tick.elsewhere |= dict.fromkeys(group & tick.open, key)
+
+
+def _no_data(table: StreamTable, moment: datetime) -> Outcome:
+    result = RefreshResult(
+        stream_table=str(table.name),
+        action=Action.NO_DATA,
+        reason=REASON,
+        data_timestamp=moment,
+        frontier=table.frontier or {},
+    )
+    return Outcome(stream_table=str(table.name), result=result, is_current=True)
+
+
+def _checked(at: datetime) -> datetime:
+    if at.tzinfo is None:
+        raise HeadraceError(
+            "invalid_moment",
+            f"The moment {at.isoformat()} has no time zone.",
+            hint="Give it one, such as datetime.now(UTC).",
+        )
+    return at

@@ -80,6 +80,18 @@ class Settings(BaseSettings):
         le=3600,
         description="Seconds after which the lock of a silent process may be taken over.",
     )
+    alert_webhook: str | None = Field(
+        default=None,
+        repr=False,
+        pattern=r"^https?://",
+        description="Address to which alerts are posted as JSON; unset: none.",
+    )
+    http_host: str = Field(
+        default="127.0.0.1", min_length=1, description="Address on which the service answers requests."
+    )
+    http_port: int = Field(
+        default=8480, ge=0, le=65535, description="Port of `/healthz` and `/metrics`; 0 takes any free one."
+    )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] = Field(
         default="WARNING", description="Least severe message that is logged."
     )

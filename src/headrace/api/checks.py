@@ -165,12 +165,6 @@ def _effective_mode(
                 position=shift(refusal.position, offset),
             )
         return "FULL", f"{refusal.construct}: {refusal.reason}"
-    if mode is RefreshMode.IMMEDIATE:
-        raise HeadraceError(
-            "mode_unavailable",
-            "Refresh mode IMMEDIATE is not available in this version.",
-            hint="Use REFRESH MODE AUTO with a short schedule.",
-        )
     if isinstance(plan.root, Opaque) and mode is RefreshMode.AUTO:
         return "FULL", f"the query has no operators of its own: {plan.root.reason}"
     return "DIFFERENTIAL", "every operator of the query has a rule"

@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.api.define import Definer, Definition
 from headrace.api.explain import Explanation, explain_checked, explain_table
 from headrace.api.frames import CatalogFrames
-from headrace.catalog import Catalog, StreamTable
+from headrace.api.immediate import ImmediateWrites
+from headrace.catalog import Alert, Catalog, Status, StreamTable
 from headrace.config import Settings
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, Position
+from headrace.observe.outlets import LogOutlet, Webhook
 from headrace.refresh.recover import recover_all
 from headrace.refresh.result import RefreshResult
 from headrace.refresh.run import Refresher
 from headrace.refresh.verify import Verification, verify
 from headrace.runtime.lake import Lake
+from headrace.scheduler.dispatch import OnOutcome
+from headrace.scheduler.report import TickReport
+from headrace.scheduler.run import Scheduler
+from headrace.scheduler.service import Service
+from headrace.scheduler.snapshot import Finder, Snapshot
 from headrace.sql.names import TableName, parse_name
+from headrace.sql.statements import TargetWrite
 
 log = logging.getLogger("headrace")
+T = TypeVar("T")
 
 
 class Headrace:
@@ -35,8 +45,14 @@ class Headrace:
         self._lake = lake
         self._refresher = Refresher(spark, catalog, settings)
         self._definer = Definer(spark, catalog, settings, self._refresher)
+        self._scheduler = Scheduler(spark, catalog, self._refresher, settings)
+        self._immediate = ImmediateWrites(spark, catalog, settings, self._scheduler, self._refresher.sources)
         self._frames = CatalogFrames(spark, catalog)
         self._closed = False
+        self._webhook = Webhook(settings.alert_webhook) if settings.alert_webhook else None
+        catalog.on_alert(LogOutlet(logging.INFO))
+        if self._webhook is not None:
+            catalog.on_alert(self._webhook)
         self._sync()
         recover_all(catalog, ttl_seconds=settings.lease_ttl_seconds)
 
@@ -112,12 +128,72 @@ class Headrace:
             return
         self._definer.drop(table, cascade=cascade)
 
-    def refresh_stream_table(self, name: str, *, full: bool = False) -> RefreshResult:
-        """Bring a stream table up to date with its sources as they are now."""
+    def alter_stream_tables(self, *, suspended: bool) -> list[str]:
+        """Suspend all stream tables, or resume all that are suspended; give the names of those it changed."""
         self._sync()
-        result = self._refresher.refresh(self.qualify(name), full=full)
+        names = [
+            table.name for table in self._catalog.all() if (table.status is Status.SUSPENDED) != suspended
+        ]
+        for name in names:
+            (self._definer.suspend if suspended else self._definer.resume)(name)
+        return [str(name) for name in names]
+
+    def refresh_stream_table(self, name: str, *, full: bool = False, upstream: bool = False) -> RefreshResult:
+        """Bring a stream table up to date with its sources as they are now.
+
+        With `upstream` the stream tables that it reads, at any depth, are brought to the same moment first.
+        """
+        self._sync()
+        refresh = self._scheduler.refresh if upstream else self._refresher.refresh
+        result = refresh(self.qualify(name), full=full)
         log.info("%s", result)
         return result
+
+    def write(self, rows: DataFrame, table: str, mode: str = "append") -> None:
+        """Write rows to a Delta table, which is made if there is none; `mode` is append or overwrite.
+
+        Like a write by `sql` it returns when every IMMEDIATE stream table below the table reflects it.
+        """
+        self._sync()
+        if mode not in ("append", "overwrite"):
+            raise HeadraceError(
+                "invalid_write_mode", f"{mode!r} is not a mode of writing.", hint="Use append or overwrite."
+            )
+        name = self.qualify(table)
+        verb = "INSERT INTO" if mode == "append" else "INSERT OVERWRITE"
+        target = TargetWrite((name.catalog, name.schema, name.table), verb, Position(1, 1))
+        if self._catalog.get(name) is not None:
+            raise HeadraceError(
+                "stream_table_is_read_only",
+                f"{name} is a stream table: Headrace keeps it equal to its query.",
+                hint="Write to its sources.",
+            )
+        save = rows.write.format("delta").mode(mode).saveAsTable
+        self.follow_writes((target,), lambda: save(name.sql))
+
+    def run_once(self, at: datetime | None = None) -> TickReport:
+        """Refresh all that is due, each table after those it reads, and report how each fared.
+
+        All tables of one run are brought to one data timestamp. `at` asks what is due at another moment than
+        now; contents are never of a later moment than now.
+        """
+        self._sync()
+        return self._scheduler.run_once(at)
+
+    def snapshot(self, at: datetime | None = None, *, tables: Sequence[str] | None = None) -> Snapshot:
+        """Read several tables as of one data timestamp, by default the newest that they have in common.
+
+        `tables` are those that must have contents of it; by default all stream tables.
+        """
+        self._sync()
+        network, known = self._scheduler.networks.look()
+        finder = Finder(network, known, self._refresher.sources)
+        names = [self.qualify(name) for name in tables] if tables is not None else list(known)
+        if at is None:
+            at = finder.newest(names)
+        elif tables is not None:
+            finder.require(names, at)
+        return Snapshot(self.spark, self._refresher.definitions, finder, at)
 
     def verify(self, name: str) -> Verification:
         """Compare a stream table with its query over the sources it reflects."""
@@ -167,10 +243,17 @@ class Headrace:
             "last_error",
         )
 
+    def on_alert(self, callback: Callable[[Alert], None]) -> None:
+        """Call a function with every alert that this connection raises; an error in it is only logged."""
+        self._catalog.on_alert(callback)
+
     def close(self) -> None:
         """Close the catalog; the Spark session stays for others to use."""
         if not self._closed:
             self._closed = True
+            self._scheduler.close()
+            if self._webhook is not None:
+                self._webhook.close()
             self._catalog.close()
 
     def __enter__(self) -> Self:
@@ -186,6 +269,30 @@ class Headrace:
     @property
     def catalog(self) -> Catalog:
         return self._catalog
+
+    @property
+    def scheduler(self) -> Scheduler:
+        return self._scheduler
+
+    def follow_writes(self, writes: Sequence[TargetWrite], write: Callable[[], T]) -> T:
+        """Carry out a write, and let IMMEDIATE tables follow it."""
+        return self._immediate.run(writes, self.qualify, write)
+
+    def service(
+        self,
+        *,
+        reload: Callable[[], Settings | None] = lambda: None,
+        on_outcome: OnOutcome = lambda _tick, _name, _outcome: None,
+    ) -> Service:
+        """Make the service that keeps the tables fresh while its `run` does."""
+        return Service(
+            self._catalog,
+            self._refresher,
+            self._scheduler,
+            sync=self._sync,
+            reload=reload,
+            on_outcome=on_outcome,
+        )
 
     @property
     def definer(self) -> Definer:

@@ -27,15 +27,18 @@ def run_statement(hr: Headrace, text: str) -> DataFrame:
     """Carry out one statement."""
     match parse_statement(text):
         case st.Passthrough() as statement:
-            return _pass_through(hr, statement)
+            return hr.follow_writes(statement.target_writes, lambda: _pass_through(hr, statement))
         case st.CreateStreamTable() as create:
             return _say(hr, hr.define(definition_of(hr, create)))
         case st.AlterStreamTable() as alter:
             return _say(hr, _alter(hr, alter))
+        case st.AlterStreamTables(action=action):
+            return _say(hr, _alter_all(hr, suspended=isinstance(action, st.Suspend)))
         case st.DropStreamTable() as drop:
             return _say(hr, _drop(hr, drop))
-        case st.RefreshStreamTable(name=name, full=full):
-            return refresh_frame(hr, hr.refresh_stream_table(hr.qualify(name).sql, full=full))
+        case st.RefreshStreamTable(name=name, full=full, upstream=upstream):
+            result = hr.refresh_stream_table(hr.qualify(name).sql, full=full, upstream=upstream)
+            return refresh_frame(hr, result)
         case st.ShowStreamTables():
             return hr.stream_tables().select("name", "status", "refresh_mode", "schedule", "data_timestamp")
         case st.DescribeStreamTable(name=name):
@@ -136,6 +139,12 @@ def _alter(hr: Headrace, alter: st.AlterStreamTable) -> str:
             new = hr.qualify(to)
             hr.definer.rename(name, new, position)
             return f"{name} is now {new}"
+
+
+def _alter_all(hr: Headrace, *, suspended: bool) -> str:
+    names = hr.alter_stream_tables(suspended=suspended)
+    done = "suspended" if suspended else "resumed"
+    return f"{done} {', '.join(names)}" if names else f"there was nothing to be {done}"
 
 
 def _drop(hr: Headrace, drop: st.DropStreamTable) -> str:

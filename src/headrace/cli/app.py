@@ -12,6 +12,7 @@ from headrace.cli.command import register
 from headrace.cli.define import alter, create, drop
 from headrace.cli.inspect import dag, history, list_, status
 from headrace.cli.maintain import explain, refresh, verify
+from headrace.cli.run import run
 from headrace.cli.sql import sql
 
 app = typer.Typer(
@@ -36,6 +37,7 @@ for command in (
     explain,
     verify,
     dag,
+    run,
     doctor,
 ):
     register(app, command)

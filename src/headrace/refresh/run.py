@@ -59,6 +59,10 @@ class Refresher:
         self.definitions = Definitions(spark)
         self._row_counts = RowCounts()
 
+    def use(self, settings: Settings) -> None:
+        """Take other settings from now on."""
+        self._settings = settings
+
     def refresh(
         self,
         name: TableName,

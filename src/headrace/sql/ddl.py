@@ -20,6 +20,7 @@ from headrace.sql.script import is_complete, split_statements
 from headrace.sql.statements import (
     AlterAction,
     AlterStreamTable,
+    AlterStreamTables,
     CreateSource,
     CreateStreamTable,
     DescribeStreamTable,
@@ -195,6 +196,14 @@ def _alter(cursor: Cursor) -> AlterStreamTable:
     return AlterStreamTable(name, _alter_action(cursor), position)
 
 
+def _alter_all(cursor: Cursor) -> AlterStreamTables:
+    if cursor.accept("SUSPEND"):
+        return AlterStreamTables(Suspend())
+    if cursor.accept("RESUME"):
+        return AlterStreamTables(Resume())
+    raise cursor.expected("SUSPEND", "RESUME")
+
+
 def _alter_action(cursor: Cursor) -> AlterAction:
     if cursor.accept("SUSPEND"):
         return Suspend()
@@ -228,7 +237,8 @@ def _drop(cursor: Cursor) -> DropStreamTable:
 def _refresh(cursor: Cursor) -> RefreshStreamTable:
     cursor.expect("TABLE")
     position, name = cursor.position, cursor.name()
-    return RefreshStreamTable(name, position, full=cursor.accept("FULL"))
+    full = cursor.accept("FULL")
+    return RefreshStreamTable(name, position, full=full, upstream=cursor.accept("WITH", "UPSTREAM"))
 
 
 def _show_tables(cursor: Cursor) -> ShowStreamTables:
@@ -282,10 +292,11 @@ _READERS: tuple[tuple[tuple[str, ...], str, Callable[[Cursor], Statement]], ...]
     (("CREATE", "STREAM"), _CREATE_USAGE, _create),
     (("CREATE", "OR", "REPLACE", "STREAM"), _CREATE_USAGE, _create_or_replace),
     (("CREATE", "SOURCE"), _SOURCE_USAGE, _create_source),
+    (("ALTER", "STREAM", "TABLES"), "ALTER STREAM TABLES SUSPEND | RESUME", _alter_all),
     (("ALTER", "STREAM"), _ALTER_USAGE, _alter),
     (("DROP", "STREAM"), "DROP STREAM TABLE [IF EXISTS] name [CASCADE]", _drop),
     (("DROP", "SOURCE"), "DROP SOURCE name", _drop_source),
-    (("REFRESH", "STREAM"), "REFRESH STREAM TABLE name [FULL]", _refresh),
+    (("REFRESH", "STREAM"), "REFRESH STREAM TABLE name [FULL] [WITH UPSTREAM]", _refresh),
     (("SHOW", "STREAM"), "SHOW STREAM TABLES", _show_tables),
     (("SHOW", "REFRESH", "HISTORY"), "SHOW REFRESH HISTORY [FOR name]", _show_history),
     # `DESCRIBE stream` alone is Spark's: a table may have that name.

@@ -80,6 +80,13 @@ class AlterStreamTable:
 
 
 @dataclass(frozen=True)
+class AlterStreamTables:
+    """ALTER STREAM TABLES, which is about all of them."""
+
+    action: Suspend | Resume
+
+
+@dataclass(frozen=True)
 class DropStreamTable:
     name: NameParts
     name_position: Position
@@ -92,6 +99,7 @@ class RefreshStreamTable:
     name: NameParts
     name_position: Position
     full: bool = False
+    upstream: bool = False
 
 
 @dataclass(frozen=True)
@@ -174,6 +182,7 @@ class Passthrough:
 Statement = (
     CreateStreamTable
     | AlterStreamTable
+    | AlterStreamTables
     | DropStreamTable
     | RefreshStreamTable
     | ShowStreamTables

@@ -1,0 +1,215 @@
+"""Writes that return when every IMMEDIATE table below their target reflects them, or are undone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar
+
+from pyspark.sql import SparkSession
+
+from headrace.catalog import Catalog, Lease, Status, StreamTable, this_owner
+from headrace.config import Settings
+from headrace.errors import HeadraceError
+from headrace.refresh.failure import as_headrace_error
+from headrace.runtime.relations import local_path
+from headrace.scheduler.network import Network
+from headrace.scheduler.plan import plan_tables
+from headrace.scheduler.report import TickReport
+from headrace.scheduler.run import Scheduler
+from headrace.sources.registry import Sources
+from headrace.sql.names import TableName
+from headrace.sql.statements import TargetWrite
+
+T = TypeVar("T")
+# Statements that change rows; those that only define or move something wake nobody.
+_CHANGES_ROWS = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE", "TRUNCATE", "COPY", "LOAD", "RESTORE"})
+_WAIT_SECONDS = 60.0
+_PAUSE_SECONDS = 0.05
+
+
+class ImmediateWrites:
+    """Makes writes through one connection carry their IMMEDIATE readers with them."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        catalog: Catalog,
+        settings: Settings,
+        scheduler: Scheduler,
+        sources: Sources,
+    ) -> None:
+        self._spark = spark
+        self._catalog = catalog
+        self._ttl = timedelta(seconds=settings.lease_ttl_seconds)
+        self._scheduler = scheduler
+        self._sources = sources
+
+    def run(
+        self,
+        writes: Iterable[TargetWrite],
+        qualify: Callable[[tuple[str, ...]], TableName],
+        write: Callable[[], T],
+    ) -> T:
+        """Carry out a write; where IMMEDIATE tables depend on its targets, they follow before it returns."""
+        wanted = [one for one in writes if one.verb.split()[0] in _CHANGES_ROWS]
+        if not wanted:
+            return write()
+        network, _ = self._scheduler.networks.look()
+        counts = self._targets(network, wanted, qualify)
+        if not counts:
+            return write()
+        with ExitStack() as locks:
+            for target in sorted(counts):
+                self._lock(locks, target)
+            return self._write_and_follow(counts, wanted[0].verb, write)
+
+    def _targets(
+        self,
+        network: Network,
+        writes: Iterable[TargetWrite],
+        qualify: Callable[[tuple[str, ...]], TableName],
+    ) -> dict[TableName, int]:
+        """Count the writes to each table that an IMMEDIATE table reads at any depth."""
+        followed = {
+            source
+            for name in network.immediate | network.graph.upstream_of(network.immediate)
+            for source in network.graph.reads[name]
+        } - network.graph.reads.keys()
+        counts: dict[TableName, int] = {}
+        for write in writes if followed else ():
+            for name in followed:
+                if self._aims_at(write, name, qualify):
+                    counts[name] = counts.get(name, 0) + 1
+        return counts
+
+    def _aims_at(
+        self, write: TargetWrite, name: TableName, qualify: Callable[[tuple[str, ...]], TableName]
+    ) -> bool:
+        if write.kind != "table":
+            # Only Spark can know: each of them may be meant.
+            return write.kind == "dynamic"
+        if write.path is not None:
+            return local_path(write.path).rstrip("/") == self._sources.find(name).location.rstrip("/")
+        return len(write.name) <= 3 and qualify(write.name) == name
+
+    def _lock(self, locks: ExitStack, target: TableName) -> None:
+        """Let one write at a time through to a table, since a failed one is undone to the version before."""
+        deadline = time.monotonic() + _WAIT_SECONDS
+        while locks.enter_context(self._lease(target)) is None:
+            if time.monotonic() > deadline:
+                raise HeadraceError(
+                    "write_busy",
+                    f"Another write to {target} has not ended for {_WAIT_SECONDS:.0f} seconds.",
+                    hint="Nothing was written. Try again when it has ended.",
+                )
+            time.sleep(_PAUSE_SECONDS)
+
+    def _lease(self, target: TableName) -> AbstractContextManager[Lease | None]:
+        return self._catalog.lease(f"write {target}", owner=this_owner(), ttl=self._ttl)
+
+    def _write_and_follow(self, counts: Mapping[TableName, int], verb: str, write: Callable[[], T]) -> T:
+        before = {name: self._newest(name) for name in counts}
+        result = write()
+        after = {name: self._newest(name) for name in counts}
+        written = {name: after[name] for name in counts if after[name] != before[name]}
+        if not written:
+            return result
+        failure = self._follow(written)
+        if failure is None:
+            return result
+        undone = [self._undo(name, before[name], after[name], counts[name]) for name in written]
+        self._follow({name: self._newest(name) for name in written})
+        raise _refused(verb, list(written), failure, [one for one in undone if one is not None])
+
+    def _follow(self, written: Mapping[TableName, int]) -> tuple[TableName, HeadraceError] | None:
+        """Refresh until every IMMEDIATE reader reflects these versions; give the one that failed."""
+        deadline = time.monotonic() + _WAIT_SECONDS
+        while True:
+            network, tables = self._scheduler.networks.look()
+            behind = self._behind(network, tables, written)
+            if not behind:
+                return None
+            plan = plan_tables(network, tables, behind, moment=self._moment(written))
+            if plan is None or not plan.tables:
+                # What stands between is suspended, and with it the promise to follow at once.
+                return None
+            report = self._scheduler.run_plan(network, tables, plan)
+            failed = _failure(report, behind, network)
+            if failed is not None:
+                return failed
+            if time.monotonic() > deadline:
+                name = min(behind)
+                error = HeadraceError("refresh_failed", f"{name} is kept by another process.")
+                return name, error
+            time.sleep(_PAUSE_SECONDS if any(not one.is_current for one in report) else 0)
+
+    def _behind(
+        self, network: Network, tables: Mapping[TableName, StreamTable], written: Mapping[TableName, int]
+    ) -> set[TableName]:
+        """Name the IMMEDIATE readers, at any depth, whose way up does not reflect the written versions."""
+        stale: set[TableName] = set()
+        for name in network.graph.order:
+            frontier = tables[name].frontier or {}
+            for source in network.graph.reads[name]:
+                at = frontier.get(str(source))
+                wanted = written.get(source)
+                if source in tables:
+                    newest = tables[source].storage_version
+                    if source in stale or (at is None or newest is None or at.version < newest):
+                        stale.add(name)
+                elif wanted is not None and (at is None or at.version < wanted):
+                    stale.add(name)
+        below = network.graph.downstream_of(written) & network.immediate & stale
+        return {name for name in below if tables[name].status is not Status.SUSPENDED}
+
+    def _moment(self, written: Mapping[TableName, int]) -> datetime:
+        """Give a moment that is not before the writes, though their writer's clock may be ahead of ours."""
+        commits = [self._sources.find(name).log.commit(version) for name, version in written.items()]
+        return max([datetime.now(UTC), *(one.timestamp for one in commits if one is not None)])
+
+    def _newest(self, name: TableName) -> int:
+        newest = self._sources.find(name).log.newest_version()
+        return newest if newest is not None else -1
+
+    def _undo(self, name: TableName, before: int, after: int, writes: int) -> str | None:
+        """Take a table back to the version before a write; say why that may not be."""
+        if after - before > writes or self._newest(name) != after:
+            return f"{name} keeps it, since others have written to it meanwhile"
+        try:
+            self._spark.sql(f"RESTORE TABLE {name.sql} TO VERSION AS OF {before}").collect()
+        except Exception as error:  # noqa: BLE001 - the first failure is the one to be raised
+            return f"{name} keeps it, since restoring failed: {as_headrace_error(error, name).message}"
+        return None
+
+
+def _failure(
+    report: TickReport, behind: set[TableName], network: Network
+) -> tuple[TableName, HeadraceError] | None:
+    concerned = behind | network.graph.upstream_of(behind)
+    for name in network.in_order(concerned):
+        for outcome in report.failed:
+            if outcome.stream_table == str(name) and outcome.error is not None:
+                return name, outcome.error
+    return None
+
+
+def _refused(
+    verb: str, targets: list[TableName], failure: tuple[TableName, HeadraceError], kept: list[str]
+) -> HeadraceError:
+    written = ", ".join(map(str, sorted(targets)))
+    name, error = failure
+    if kept:
+        return HeadraceError(
+            "immediate_refresh_failed",
+            f"{verb} on {written} was done, but {name}, which shall follow at once, failed: {error.message} "
+            f"The write could not be undone: {'; '.join(kept)}.",
+            hint=f"Correct the data or {name}, then REFRESH STREAM TABLE {name}.",
+        )
+    return HeadraceError(
+        "immediate_refresh_failed",
+        f"{verb} on {written} was undone, because {name}, which follows at once, failed: {error.message}",
+        hint=f"Correct the data, or give {name} another REFRESH MODE, and write again.",
+    )

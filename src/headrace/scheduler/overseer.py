@@ -1,0 +1,161 @@
+"""Watches how tables fare: counts what happens, notices what falls behind, and raises the alerts for it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from datetime import datetime
+
+from headrace.catalog import Action, Alert, Catalog, RefreshState, Status, StreamTable
+from headrace.observe.metrics import Metrics
+from headrace.scheduler.clock import canonical_period
+from headrace.scheduler.network import Network
+from headrace.scheduler.report import Outcome
+from headrace.scheduler.schedule import Every
+from headrace.scheduler.tick import Tick
+from headrace.sql.names import TableName
+
+# A refresh that takes more of its period than this leaves too little room for the next.
+_MOST_OF_PERIOD = 0.8
+_RECENT = 3
+_MOST_DOUBLINGS = 10
+_REMEMBERED = 1000
+
+DESCRIBED: Mapping[str, tuple[str, str]] = {
+    "refreshes_total": ("counter", "Refreshes that this process ended, by state and action."),
+    "refresh_seconds_total": ("counter", "Time that refreshes took, by action."),
+    "rows_total": ("counter", "Rows that refreshes inserted and deleted."),
+    "alerts_total": ("counter", "Alerts that this process raised, by kind."),
+    "ticks_total": ("counter", "Ticks that this process began."),
+    "running_refreshes": ("gauge", "Refreshes under way in this process."),
+    "stream_tables": ("gauge", "Stream tables by status."),
+    "lag_seconds": ("gauge", "Age of a stream table's contents."),
+    "lag_target_seconds": ("gauge", "Age that the schedule allows."),
+    "period_doublings": ("gauge", "How often a table's period was doubled because it falls behind."),
+    "consecutive_errors": ("gauge", "Failures of a stream table in a row."),
+}
+
+
+class Overseer:
+    """What one scheduler learns of its tables from tick to tick."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self.metrics = Metrics(DESCRIBED)
+        self.tried: dict[TableName, datetime] = {}
+        self.stretch: dict[TableName, int] = {}
+        self._durations: dict[TableName, deque[float]] = {}
+        self._actions: dict[TableName, Action] = {}
+        self._late: set[TableName] = set()
+        catalog.on_alert(self._count_alert)
+
+    def remember(self) -> None:
+        """Learn from the history what tables took before this process began."""
+        for record in reversed(self._catalog.history(limit=_REMEMBERED)):
+            if record.state is RefreshState.COMPLETED and record.action and record.duration_ms is not None:
+                self._note_duration(record.stream_table, record.action, record.duration_ms / 1000)
+
+    def note(self, tick: Tick, name: TableName, outcome: Outcome) -> None:
+        """Take in how a table ended."""
+        self.tried[name] = tick.moment
+        action, result = outcome.action, outcome.result
+        self.metrics.add("refreshes_total", state=str(outcome.state), action=str(action or ""))
+        if result is None or action is None or outcome.state is not RefreshState.COMPLETED:
+            return
+        self.metrics.add("refresh_seconds_total", result.duration_ms / 1000, action=str(action))
+        self.metrics.add("rows_total", result.rows_inserted, kind="inserted")
+        self.metrics.add("rows_total", result.rows_deleted, kind="deleted")
+        before = self._actions.get(name)
+        self._note_duration(name, action, result.duration_ms / 1000)
+        self._follow_pace(tick.network, name)
+        if action is Action.FULL and before is Action.DIFFERENTIAL:
+            message = f"{name} was recomputed in place of being changed: {result.reason}"
+            self._catalog.raise_alert("fell_back_to_full", message, name)
+
+    def look(
+        self, network: Network, tables: Mapping[TableName, StreamTable], *, now: datetime, since: datetime
+    ) -> None:
+        """Compare ages with lags; `since` is when somebody began to keep the tables fresh."""
+        for name, table in tables.items():
+            schedule = network.schedules[name]
+            if not isinstance(schedule, Every) or table.data_timestamp is None:
+                continue
+            age = (now - table.data_timestamp).total_seconds()
+            is_late = age > schedule.seconds and table.status is not Status.SUSPENDED
+            # After a time without a service everything is old; that is no news.
+            if is_late and name not in self._late and (now - since).total_seconds() > schedule.seconds:
+                self._late.add(name)
+                message = f"{name} is {age:,.0f} s old and shall be at most {schedule.seconds:,.0f} s"
+                self._catalog.raise_alert("lag_exceeded", message, name)
+            if not is_late:
+                self._late.discard(name)
+
+    def measure(
+        self, network: Network, tables: Mapping[TableName, StreamTable], *, now: datetime, running: int
+    ) -> None:
+        """Set the gauges."""
+        labelled = {name: {"stream_table": str(name)} for name in tables}
+        counts = dict.fromkeys(Status, 0)
+        for table in tables.values():
+            counts[table.status] += 1
+        ages = [
+            (labelled[name], (now - table.data_timestamp).total_seconds())
+            for name, table in tables.items()
+            if table.data_timestamp is not None
+        ]
+        targets = [
+            (labelled[name], float(schedule.seconds))
+            for name, schedule in network.schedules.items()
+            if isinstance(schedule, Every) and name in labelled
+        ]
+        errors = [(labelled[name], float(table.consecutive_errors)) for name, table in tables.items()]
+        doublings = [(labelled[name], float(n)) for name, n in self.stretch.items() if name in labelled]
+        self.metrics.replace("running_refreshes", [({}, float(running))])
+        self.metrics.replace("stream_tables", [({"status": str(one)}, float(n)) for one, n in counts.items()])
+        self.metrics.replace("lag_seconds", ages)
+        self.metrics.replace("lag_target_seconds", targets)
+        self.metrics.replace("consecutive_errors", errors)
+        self.metrics.replace("period_doublings", doublings)
+
+    def _note_duration(self, name: TableName, action: Action, seconds: float) -> None:
+        if action is not Action.NO_DATA:
+            self._actions[name] = action
+            self._durations.setdefault(name, deque(maxlen=_RECENT)).append(seconds)
+
+    def _follow_pace(self, network: Network, name: TableName) -> None:
+        """Double the period of a table that needs most of it, and halve it when it has become quick again."""
+        schedule = network.schedules[name]
+        durations = self._durations.get(name)
+        if not isinstance(schedule, Every) or not durations:
+            return
+        before, doublings = self.stretch.get(name, 0), doublings_for(schedule.seconds, max(durations))
+        if doublings:
+            self.stretch[name] = doublings
+        else:
+            self.stretch.pop(name, None)
+        if doublings > before:
+            period = canonical_period(schedule.seconds).total_seconds()
+            longer = canonical_period(schedule.seconds, stretch=doublings).total_seconds()
+            message = (
+                f"{name} took {durations[-1]:,.1f} s of its period of {period:g} s: "
+                f"it is refreshed every {longer:g} s until it is quicker"
+            )
+            self._catalog.raise_alert("falling_behind", message, name)
+
+    def _count_alert(self, alert: Alert) -> None:
+        self.metrics.add("alerts_total", kind=alert.kind)
+
+
+def doublings_for(lag: float, seconds: float) -> int:
+    """Tell how often the period of a lag must be doubled for a refresh to take at most 80 % of it.
+
+    >>> [doublings_for(60, seconds) for seconds in (1, 19, 20, 40, 100)]
+    [0, 0, 1, 2, 3]
+    """
+    doublings = 0
+    while (
+        doublings < _MOST_DOUBLINGS
+        and seconds > _MOST_OF_PERIOD * canonical_period(lag, stretch=doublings).total_seconds()
+    ):
+        doublings += 1
+    return doublings

@@ -1,0 +1,229 @@
+"""The service: ticks by the clock and by new versions, until it is told to stop."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from headrace.catalog import Catalog, StreamTable
+from headrace.config import Settings
+from headrace.errors import HeadraceError
+from headrace.refresh.recover import recover_all
+from headrace.refresh.run import Refresher
+from headrace.scheduler.dispatch import OnOutcome
+from headrace.scheduler.network import Network
+from headrace.scheduler.overseer import Overseer
+from headrace.scheduler.plan import Memory, Plan, plan_due, plan_tables, timed_table
+from headrace.scheduler.report import Outcome
+from headrace.scheduler.run import Scheduler
+from headrace.scheduler.tick import Tick
+from headrace.scheduler.watch import Watch
+from headrace.sql.names import TableName
+
+_log = logging.getLogger("headrace.service")
+# How often the logs of sources are looked at for tables that follow every write.
+_WATCH_SECONDS = 0.1
+_LONGEST_PAUSE = 15.0
+_PRUNE_SECONDS = 3600.0
+
+
+class Service:
+    """Keeps the stream tables of one catalog fresh, together with other services on the same catalog."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        refresher: Refresher,
+        scheduler: Scheduler,
+        *,
+        sync: Callable[[], None],
+        reload: Callable[[], Settings | None] = lambda: None,
+        on_outcome: OnOutcome = lambda _tick, _name, _outcome: None,
+    ) -> None:
+        self._catalog = catalog
+        self._refresher = refresher
+        self._scheduler = scheduler
+        self._sync = sync
+        self._reload = reload
+        self._tell = on_outcome
+        self.overseer = Overseer(catalog)
+        self._dispatcher = scheduler.dispatcher(self._on_outcome)
+        self._watch = Watch(refresher.sources)
+        self._ticks: list[tuple[Tick, ExitStack]] = []
+        self._network: Network | None = None
+        self._woken: set[TableName] = set()
+        self._stop = threading.Event()
+        self._began = datetime.now(UTC)
+        self._looked = time.monotonic()
+        self._next_look = 0.0
+        self._next_recovery = 0.0
+        self._next_prune = 0.0
+        self._trouble: str | None = None
+        self._failures = 0
+
+    @property
+    def settings(self) -> Settings:
+        return self._scheduler.settings
+
+    def stop(self) -> None:
+        """Begin nothing more and end when what is under way has ended; any thread may ask for it."""
+        self._stop.set()
+        self._dispatcher.wake()
+
+    def run(self) -> None:
+        """Work until `stop`."""
+        self.overseer.remember()
+        while not self._stop.is_set():
+            pause = self._turn()
+            self._step(pause, start=True)
+        while self._dispatcher.running:
+            self._step(1.0, start=False)
+        self._close_ticks(every=True)
+
+    def health(self) -> Mapping[str, Any]:
+        """Say whether the service does its work."""
+        silent = time.monotonic() - self._looked
+        is_stuck = silent > max(30.0, 10 * self.settings.scheduler_interval_ms / 1000)
+        trouble = self._trouble or ("the loop does not turn" if is_stuck else None)
+        return {
+            "status": "failing" if trouble else ("stopping" if self._stop.is_set() else "ok"),
+            "trouble": trouble,
+            "running": sorted(str(name) for name in self._dispatcher.running),
+            "seconds_since_look": round(silent, 3),
+        }
+
+    def metrics(self) -> str:
+        """Give the metrics as of now; without a catalog, those of the last look."""
+        try:
+            network, tables = self._scheduler.networks.look()
+            running = len(self._dispatcher.running)
+            self.overseer.measure(network, tables, now=datetime.now(UTC), running=running)
+        except HeadraceError as error:
+            _log.debug("metrics are old: %s", error)
+        return self.overseer.metrics.render()
+
+    def _turn(self) -> float:
+        """Look for work once; give the seconds until the next look."""
+        try:
+            self._take_settings()
+            pause = self._look() if self.settings.enabled else 1.0
+        except Exception as error:  # noqa: BLE001 - whatever happens to one look, the service goes on
+            return self._pause_after(error)
+        if self._trouble is not None:
+            _log.warning("working again after: %s", self._trouble)
+        self._trouble, self._failures, self._looked = None, 0, time.monotonic()
+        return pause
+
+    def _pause_after(self, error: Exception) -> float:
+        self._failures += 1
+        self._looked = time.monotonic()
+        if self._failures == 1 or str(error) != self._trouble:
+            is_known = isinstance(error, HeadraceError)
+            _log.warning("cannot look for work: %s", error, exc_info=None if is_known else error)
+        self._trouble = str(error)
+        self._next_look = 0.0
+        return min(_LONGEST_PAUSE, 0.25 * (1 << min(self._failures, 6)))
+
+    def _step(self, pause: float, *, start: bool) -> None:
+        try:
+            self._dispatcher.step(pause, start=start)
+            self._close_ticks()
+        except HeadraceError as error:
+            _log.warning("cannot write down how a refresh ended: %s", error)
+            self._trouble = str(error)
+
+    def _look(self) -> float:
+        """Plan what is due, if anything may be."""
+        moved = self._watch.changed()
+        now = datetime.now(UTC)
+        if moved and self._network is not None:
+            below = self._network.graph.downstream_of(moved) & self._network.immediate
+            self._woken |= below
+        if time.monotonic() < self._next_look and not self._woken:
+            return self._pause()
+        self._recover()
+        self._sync()
+        network, tables = self._scheduler.networks.look()
+        if network is not self._network:
+            self._network = network
+            follow = network.graph.upstream_of(network.immediate) | network.immediate
+            sources = {one for name in follow for one in network.graph.reads[name]}
+            self._watch.follow(sources - network.graph.reads.keys())
+        self.overseer.look(network, tables, now=now, since=self._began)
+        busy = self._dispatcher.busy
+        memory = Memory(busy, self.overseer.tried, self.overseer.stretch)
+        policy = self.settings.diamond_schedule_policy
+        clock = self._scheduler.clock
+        plan = plan_due(network, tables, clock, at=now, now=now, policy=policy, memory=memory)
+        self._start(network, tables, plan)
+        self._catch_up(now)
+        timed = [timed_table(table, network, memory) for table in tables.values()]
+        upcoming = clock.next_tick(timed, now)
+        longest = self.settings.scheduler_interval_ms / 1000
+        wait = longest if upcoming is None else (upcoming - datetime.now(UTC)).total_seconds()
+        self._next_look = time.monotonic() + min(longest, max(0.01, wait))
+        return self._pause()
+
+    def _catch_up(self, now: datetime) -> None:
+        """Refresh tables in IMMEDIATE mode whose sources were written by others."""
+        if not self._woken:
+            return
+        network, tables = self._scheduler.networks.look()
+        busy = self._dispatcher.busy
+        free = {name for name in self._woken if name in tables and name not in busy}
+        plan = plan_tables(network, tables, free, moment=now, busy=busy)
+        self._woken -= {*plan.tables, *plan.blocked} if plan is not None else set()
+        self._woken &= tables.keys()
+        self._start(network, tables, plan)
+
+    def _pause(self) -> float:
+        until = max(0.0, self._next_look - time.monotonic())
+        watched = self._network is not None and self._network.immediate
+        return min(until, _WATCH_SECONDS) if watched or self._woken else until
+
+    def _start(self, network: Network, tables: Mapping[TableName, StreamTable], plan: Plan | None) -> None:
+        if plan is None:
+            return
+        locks = ExitStack()
+        tick = locks.enter_context(self._scheduler.begin(network, tables, plan))
+        self.overseer.metrics.add("ticks_total")
+        for name, outcome in tick.outcomes.items():
+            if outcome.is_current:
+                self._on_outcome(tick, name, outcome)
+        self._ticks.append((tick, locks))
+        self._dispatcher.add(tick)
+
+    def _close_ticks(self, *, every: bool = False) -> None:
+        for tick, locks in self._ticks:
+            if every or tick.is_done:
+                locks.close()
+        self._ticks = [pair for pair in self._ticks if not (every or pair[0].is_done)]
+
+    def _recover(self) -> None:
+        """Take over from dead processes: adopt what they committed, mark what they left as failed."""
+        now = time.monotonic()
+        if now >= self._next_recovery:
+            ttl = self.settings.lease_ttl_seconds
+            recover_all(self._catalog, ttl_seconds=ttl)
+            self._next_recovery = now + ttl / 3
+        if now >= self._next_prune:
+            self._catalog.prune_history(older_than=timedelta(days=self.settings.history_retention_days))
+            self._next_prune = now + _PRUNE_SECONDS
+
+    def _take_settings(self) -> None:
+        settings = self._reload()
+        if settings is None or settings == self.settings:
+            return
+        self._scheduler.use(settings)
+        self._refresher.use(settings)
+        self._next_look = 0.0
+        _log.info("settings were read anew")
+
+    def _on_outcome(self, tick: Tick, name: TableName, outcome: Outcome) -> None:
+        self.overseer.note(tick, name, outcome)
+        self._tell(tick, name, outcome)

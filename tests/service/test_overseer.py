@@ -1,0 +1,103 @@
+"""What falls behind is noticed, slowed down in the open, and let go again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from headrace.catalog import Action, Catalog, sqlite_url
+from headrace.refresh.result import RefreshResult
+from headrace.scheduler.overseer import Overseer
+from headrace.scheduler.plan import Plan
+from headrace.scheduler.report import Outcome
+from headrace.scheduler.tick import Tick
+from tests.scheduler.test_plan import NOON, Shop, name, table
+
+A = name("a")
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[Catalog]:
+    with Catalog.open(sqlite_url(tmp_path / "catalog.db")) as opened:
+        yield opened
+
+
+def ended(overseer: Overseer, seconds: float, action: Action = Action.DIFFERENTIAL) -> None:
+    shop = Shop({"a": "orders"})
+    tick = Tick(Plan(NOON, (A,)), shop.network, {})
+    result = RefreshResult(stream_table="s.a", action=action, reason="because", duration_ms=seconds * 1000)
+    overseer.note(tick, A, Outcome(stream_table="s.a", result=result, is_current=True))
+
+
+def kinds(catalog: Catalog) -> list[str]:
+    return [alert.kind for alert in reversed(catalog.alerts())]
+
+
+def test_a_table_that_needs_most_of_its_period_is_refreshed_more_rarely(catalog: Catalog) -> None:
+    overseer = Overseer(catalog)
+    ended(overseer, 19)
+    assert (overseer.stretch, kinds(catalog)) == ({}, [])
+    ended(overseer, 20)
+    assert (overseer.stretch, kinds(catalog)) == ({A: 1}, ["falling_behind"])
+    assert "every 48 s until it is quicker" in catalog.alerts()[0].message
+    ended(overseer, 30)
+    assert (overseer.stretch, kinds(catalog)) == ({A: 1}, ["falling_behind"])
+    for _ in range(3):
+        ended(overseer, 1)
+    assert overseer.stretch == {}
+
+
+def test_quiet_refreshes_say_nothing_of_the_pace(catalog: Catalog) -> None:
+    overseer = Overseer(catalog)
+    ended(overseer, 100)
+    for _ in range(5):
+        ended(overseer, 0, Action.NO_DATA)
+    assert overseer.stretch == {A: 3}
+
+
+def test_recomputing_in_place_of_changing_is_told_once(catalog: Catalog) -> None:
+    overseer = Overseer(catalog)
+    for action in (Action.FULL, Action.DIFFERENTIAL, Action.FULL, Action.FULL, Action.NO_DATA, Action.FULL):
+        ended(overseer, 0.1, action)
+    assert kinds(catalog) == ["fell_back_to_full"]
+
+
+def test_a_lag_that_is_exceeded_is_told_once_per_time(catalog: Catalog) -> None:
+    overseer = Overseer(catalog)
+    shop = Shop({"a": "orders"}, table("a", data_timestamp=NOON))
+
+    def look(after: float, **fields: object) -> None:
+        tables = {A: replace(shop.tables[A], **fields)}
+        overseer.look(shop.network, tables, now=NOON + timedelta(seconds=after), since=NOON)
+
+    look(59)
+    assert kinds(catalog) == []
+    look(61)
+    look(70)
+    assert kinds(catalog) == ["lag_exceeded"]
+    look(71, data_timestamp=NOON + timedelta(seconds=60))
+    look(140, data_timestamp=NOON + timedelta(seconds=60))
+    assert kinds(catalog) == ["lag_exceeded"] * 2
+
+
+def test_nothing_is_late_right_after_the_service_began(catalog: Catalog) -> None:
+    overseer = Overseer(catalog)
+    shop = Shop({"a": "orders"}, table("a", data_timestamp=NOON - timedelta(days=1)))
+    overseer.look(shop.network, shop.tables, now=NOON + timedelta(seconds=1), since=NOON)
+    assert kinds(catalog) == []
+
+
+def test_gauges_follow_the_tables(catalog: Catalog) -> None:
+    overseer = Overseer(catalog)
+    shop = Shop({"a": "orders"}, table("a", data_timestamp=NOON))
+    overseer.measure(shop.network, shop.tables, now=NOON + timedelta(seconds=5), running=2)
+    lines = overseer.metrics.render().splitlines()
+    assert 'headrace_lag_seconds{stream_table="s.a"} 5' in lines
+    assert 'headrace_lag_target_seconds{stream_table="s.a"} 60' in lines
+    assert "headrace_running_refreshes 2" in lines
+    catalog.raise_alert("lag_exceeded", "late")
+    assert 'headrace_alerts_total{kind="lag_exceeded"} 1' in overseer.metrics.render().splitlines()

@@ -17,7 +17,7 @@ from headrace.plan.render import Binding
 from headrace.refresh.by_state import StateChange, change_by_state
 from headrace.refresh.task import Task
 from headrace.refresh.views import Views
-from headrace.sources.changes import SourceChange, read_changes
+from headrace.sources.changes import SourceChange
 from headrace.sources.frames import arrow_frame
 from headrace.sources.registry import Sources
 from headrace.sql.names import TableName, quote
@@ -35,7 +35,8 @@ def read_source_changes(
     changes = {}
     for name in changed:
         columns = task.analysis.sources[name]
-        change = read_changes(spark, sources.find(name), old[str(name)], task.frontier[str(name)], columns)
+        source, at = sources.find(name), task.frontier[str(name)]
+        change = sources.changes.read(spark, source, old[str(name)], at, columns)
         if not change.is_empty:
             changes[name] = change
     return changes

@@ -1,0 +1,85 @@
+"""A change that several tables need is read once; what is kept is bounded."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from headrace.catalog import SourceVersion
+from headrace.errors import HeadraceError
+from headrace.sources import shared
+from headrace.sources.delta import DeltaSource
+from headrace.sources.shared import SharedChanges
+from headrace.sql.names import TableName
+
+NO_SPARK: Any = None
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> DeltaSource:
+    for start in range(3):
+        write_deltalake(str(tmp_path / "t"), pa.table({"a": [start], "b": [start]}), mode="append")
+    return DeltaSource(TableName("s", "t"), str(tmp_path / "t"))
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The versions that were really read, each when its reading began."""
+    begun: list[int] = []
+    read = shared.read_changes
+
+    def counted(*arguments: Any) -> Any:
+        begun.append(arguments[2].version)
+        return read(*arguments)
+
+    monkeypatch.setattr(shared, "read_changes", counted)
+    return begun
+
+
+def at(source: DeltaSource, version: int) -> SourceVersion:
+    return SourceVersion(version, source.table_id(version))
+
+
+def test_many_threads_read_one_change_once(source: DeltaSource, reads: list[int]) -> None:
+    changes = SharedChanges()
+    old, new = at(source, 0), at(source, 2)
+    with ThreadPoolExecutor(8) as pool:
+        asked = [pool.submit(changes.read, NO_SPARK, source, old, new, ["a", "b"]) for _ in range(16)]
+        found = [one.result() for one in asked]
+    assert reads == [0]
+    assert {one.gained for one in found} == {2}
+
+
+def test_other_columns_and_versions_are_other_changes(source: DeltaSource, reads: list[int]) -> None:
+    changes = SharedChanges()
+    assert changes.read(NO_SPARK, source, at(source, 0), at(source, 2), ["a"]).columns == ("a",)
+    assert changes.read(NO_SPARK, source, at(source, 0), at(source, 2), ["b"]).columns == ("b",)
+    assert changes.read(NO_SPARK, source, at(source, 1), at(source, 2), ["b"]).gained == 1
+    assert reads == [0, 0, 1]
+
+
+def test_what_is_kept_is_bounded(source: DeltaSource, reads: list[int]) -> None:
+    changes = SharedChanges(most_bytes=2500)
+    for _ in range(2):
+        for version in (0, 1):
+            changes.read(NO_SPARK, source, at(source, version), at(source, 2), ["a"])
+            assert changes.size <= 2500
+    assert reads == [0, 1]
+    tiny = SharedChanges(most_bytes=0)
+    for _ in range(2):
+        tiny.read(NO_SPARK, source, at(source, 0), at(source, 2), ["a"])
+    assert tiny.size == 0
+    assert reads == [0, 1, 0, 0]
+
+
+def test_a_failed_reading_is_tried_again(source: DeltaSource, reads: list[int]) -> None:
+    changes = SharedChanges()
+    for _ in range(2):
+        with pytest.raises(HeadraceError):
+            changes.read(NO_SPARK, source, at(source, 0), at(source, 2), ["missing"])
+    assert reads == [0, 0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from datetime import timedelta
 
 import pytest
 
@@ -103,3 +104,26 @@ def test_a_source_that_is_gone_ends_in_error_and_comes_back(totals: Headrace) ->
     totals.sql("INSERT INTO orders VALUES (5, 3, 30)")
     assert refreshed(totals, "totals").action == "FULL"
     assert totals.catalog.find(totals.qualify("totals")).status == "ACTIVE"
+
+
+def test_a_target_that_is_an_expression_is_evaluated(shop: Headrace) -> None:
+    shop.sql("CREATE STREAM TABLE st AS SELECT id FROM orders")
+    shop.sql("DECLARE target = 'st'")
+    with pytest.raises(HeadraceError) as refused:
+        shop.sql("DELETE FROM IDENTIFIER(target)")
+    assert refused.value.code == "stream_table_is_read_only"
+    shop.sql("SET VAR target = 'orders'")
+    shop.sql("INSERT INTO IDENTIFIER(target || '') VALUES (8, 8, 8)")
+    assert (8,) in rows(shop, "SELECT id FROM orders")
+
+
+def test_a_table_under_refresh_is_not_dropped(shop: Headrace) -> None:
+    shop.sql("CREATE STREAM TABLE st AS SELECT id FROM orders")
+    name = shop.qualify("st")
+    with shop.catalog.lease(name, owner="another refresher", ttl=timedelta(minutes=1)):
+        for statement in ("DROP STREAM TABLE st", "ALTER STREAM TABLE st RENAME TO other"):
+            with pytest.raises(HeadraceError, match="another refresher") as refused:
+                shop.sql(statement)
+            assert refused.value.code == "refresh_running"
+    assert refreshed(shop, "st").action == "NO_DATA"
+    shop.sql("DROP STREAM TABLE st")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
 from headrace.api.checks import Checked, check_query
-from headrace.catalog import Catalog, NewStreamTable, RefreshMode, Status, StreamTable
+from headrace.catalog import Catalog, NewStreamTable, RefreshMode, Status, StreamTable, this_owner
 from headrace.catalog.records import StreamTableChanges
 from headrace.config import Settings
 from headrace.errors import HeadraceError, Position
@@ -124,8 +126,9 @@ class Definer:
         self._refuse_while_read(name, "renamed", "their queries name it")
         if describe(self._spark, new) is not None or self._catalog.get(new) is not None:
             raise name_taken(new, position)
-        self._spark.sql(f"ALTER TABLE {name.sql} RENAME TO {new.sql}")
-        self._catalog.rename(name, new)
+        with self._alone_with(name, "renamed"):
+            self._spark.sql(f"ALTER TABLE {name.sql} RENAME TO {new.sql}")
+            self._catalog.rename(name, new)
         found = describe(self._spark, new)
         if found is not None and found.location != table.location:
             self._catalog.update(new, location=found.location)
@@ -137,10 +140,24 @@ class Definer:
             self._refuse_while_read(name, "dropped", "drop them first, or use CASCADE")
         dropped = []
         for table in reversed(self._downstream(name)):
-            self._drop_storage(table)
-            self._catalog.remove(table)
+            with self._alone_with(table, "dropped"):
+                self._drop_storage(table)
+                self._catalog.remove(table)
             dropped.append(table)
         return dropped
+
+    @contextmanager
+    def _alone_with(self, name: TableName, done: str) -> Iterator[None]:
+        """Hold a stream table so that no refresh is under way while it goes."""
+        ttl = timedelta(seconds=self._settings.lease_ttl_seconds)
+        with self._catalog.lease(name, owner=this_owner(), ttl=ttl) as lease:
+            if lease is None:
+                raise HeadraceError(
+                    "refresh_running",
+                    f"{name} cannot be {done} while it is refreshed by {self._catalog.lease_owner(name)}.",
+                    hint="Wait until that refresh is over; SHOW REFRESH HISTORY tells.",
+                )
+            yield
 
     def _replace(self, existing: StreamTable, wanted: Definition) -> tuple[str, tuple[str, ...]]:
         checked = self.check(wanted)

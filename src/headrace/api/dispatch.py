@@ -98,8 +98,16 @@ def refresh_frame(hr: Headrace, result: RefreshResult) -> DataFrame:
 
 
 def _pass_through(hr: Headrace, statement: st.Passthrough) -> DataFrame:
-    refuse_writes(hr.catalog, statement.target_writes, hr.qualify)
+    def evaluate(expression: str) -> str | None:
+        try:
+            value: str | None = hr.spark.sql(f"SELECT CAST({expression} AS STRING)").collect()[0][0]
+        except (AnalysisException, ParseException):
+            # A variable of a script, which is declared only while the script runs.
+            return None
+        return value
+
     try:
+        refuse_writes(hr.catalog, statement.target_writes, hr.qualify, evaluate)
         result = hr.spark.sql(hr.frames.bind(statement.text))
     except (AnalysisException, ParseException) as error:
         raise query_error(error) from error

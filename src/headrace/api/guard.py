@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from headrace.catalog import Catalog, StreamTable
 from headrace.errors import HeadraceError
 from headrace.runtime.relations import local_path
-from headrace.sql.names import TableName
+from headrace.sql.names import TableName, split_name
 from headrace.sql.statements import TargetWrite
 
 # Maintenance that moves no row is as welcome on a stream table as on any other.
@@ -22,23 +23,37 @@ _DEFAULT = "a change of its sources, or ALTER STREAM TABLE {name} AS … for ano
 
 
 def refuse_writes(
-    catalog: Catalog, writes: tuple[TargetWrite, ...], qualify: Callable[[tuple[str, ...]], TableName]
+    catalog: Catalog,
+    writes: tuple[TargetWrite, ...],
+    qualify: Callable[[tuple[str, ...]], TableName],
+    evaluate: Callable[[str], str | None],
 ) -> None:
-    """Raise for the first target that is a stream table, by its name, its path or its schema."""
+    """Raise for the first target that is a stream table, by its name, its path or its schema.
+
+    `evaluate` computes a name that the statement gives as an expression, or None where it cannot yet.
+    """
     if not writes:
         return
     tables = catalog.all()
-    for write in writes:
+    for write in writes if tables else ():
         if write.verb.split()[0] in _HARMLESS:
             continue
+        target = _named(write, evaluate(write.expression)) if write.kind == "dynamic" else write
         for table in tables:
-            if _aims_at(write, table, qualify):
-                raise _read_only(write, table)
+            if target is not None and _aims_at(target, table, qualify):
+                raise _read_only(target, table)
+
+
+def _named(write: TargetWrite, name: str | None) -> TargetWrite | None:
+    """Give a target the name that its expression has; without one Spark will say what is wrong."""
+    if not name:
+        return None
+    whole_schema = write.verb.startswith("DROP ")
+    parts = split_name(name, position=write.position)
+    return replace(write, name=parts, kind="schema" if whole_schema else "table")
 
 
 def _aims_at(write: TargetWrite, table: StreamTable, qualify: Callable[[tuple[str, ...]], TableName]) -> bool:
-    if write.kind == "dynamic":
-        return False
     if write.kind == "schema":
         return write.verb.startswith("DROP") and write.name[-1].lower() == table.name.schema
     if write.path is not None:

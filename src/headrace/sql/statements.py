@@ -151,13 +151,14 @@ class TargetWrite:
     """What a Spark statement writes to.
 
     `kind` is `table` for a name or a path, `schema` where a whole schema goes, and `dynamic` where only Spark
-    can know the name, as in `IDENTIFIER(variable)`; `name` is then empty.
+    can know the name, as in `IDENTIFIER(variable)`; `name` is then empty and `expression` is what gives it.
     """
 
     name: NameParts
     verb: str
     position: Position
     kind: Literal["table", "schema", "dynamic"] = "table"
+    expression: str = ""
 
     @property
     def path(self) -> str | None:

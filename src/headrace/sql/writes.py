@@ -7,6 +7,7 @@ refuse a write to a stream table before Spark runs it. What Spark would refuse a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from headrace.errors import HeadraceError
 from headrace.sql.cursor import Cursor
@@ -98,15 +99,20 @@ def _executed_writes(cursor: Cursor) -> Iterator[TargetWrite]:
     if cursor.accept("EXECUTE", "IMMEDIATE") and cursor.token.kind is Kind.STRING:
         position = cursor.position
         for write in find_writes(cursor.advance().value):
-            yield TargetWrite(write.name, write.verb, position, write.kind)
+            yield replace(write, position=position)
 
 
 def _target(cursor: Cursor, verb: str) -> Iterator[TargetWrite]:
     """Read the name that stands here as the target of `verb`."""
     position = cursor.position
     if cursor.sees("IDENTIFIER") and cursor.ahead(1).is_symbol("("):
+        first = cursor.index + 2
         name = _identifier_clause(cursor)
-        yield TargetWrite(name, verb, position, "table" if name else "dynamic")
+        if name:
+            yield TargetWrite(name, verb, position)
+        else:
+            given = cursor.text[cursor.tokens[first].start : cursor.tokens[cursor.index - 1].start]
+            yield TargetWrite((), verb, position, "dynamic", given.strip())
     elif cursor.token.kind is Kind.STRING:
         yield TargetWrite(("delta", cursor.advance().value), verb, position)
     else:
@@ -173,7 +179,7 @@ def _alter_or_drop(cursor: Cursor) -> Iterator[TargetWrite]:
     elif verb == "DROP" and (word := cursor.accept_any(*_SCHEMA_WORDS)):
         cursor.accept("IF", "EXISTS")
         for write in _target(cursor, f"{verb} {word}"):
-            yield TargetWrite(write.name, write.verb, write.position, "schema" if write.name else "dynamic")
+            yield replace(write, kind="schema") if write.name else write
 
 
 def _create_or_replace(cursor: Cursor) -> Iterator[TargetWrite]:

@@ -35,6 +35,8 @@ def start(script: str, warehouse: Path) -> subprocess.Popen[str]:
 def finish(process: subprocess.Popen[str], code: int = 0) -> str:
     out, errors = process.communicate(timeout=300)
     assert process.returncode == code, errors[-3000:]
+    assert "incubator" not in errors, "the JVM's greetings stay off the terminal"
+    assert "log level" not in errors
     return out
 
 

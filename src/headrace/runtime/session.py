@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark import SparkContext
@@ -74,10 +78,47 @@ def _start_context(settings: Settings) -> SparkContext:
     builder = SparkSession.builder.appName("headrace").master(settings.master)
     for key, value in _context_options(settings).items():
         builder = builder.config(key, value)
-    # The launcher prints three lines about jars and log levels before our log configuration is read.
-    context = builder.getOrCreate().sparkContext
+    if settings.log_level.upper() == "DEBUG":
+        context = builder.getOrCreate().sparkContext
+    else:
+        with _quiet_launch():
+            context = builder.getOrCreate().sparkContext
     context.setLogLevel("OFF" if settings.log_level.upper() != "DEBUG" else "WARN")
     return context
+
+
+@contextmanager
+def _quiet_launch() -> Iterator[None]:
+    """Keep what the launcher and the JVM say while they start from the terminal, unless they fail.
+
+    They print about modules, jars and log levels before our log configuration is read. What the JVM writes
+    to its standard error afterwards comes through.
+    """
+    reading, writing = os.pipe()
+    terminal = os.dup(2)
+    said: list[bytes] = []
+    started = threading.Event()
+
+    def forward() -> None:
+        with open(reading, "rb", buffering=0) as output:
+            while text := output.read(1 << 16):
+                if started.is_set():
+                    os.write(terminal, text)
+                else:
+                    said.append(text)
+
+    threading.Thread(target=forward, name="headrace-jvm-stderr", daemon=True).start()
+    sys.stderr.flush()
+    os.dup2(writing, 2)
+    os.close(writing)
+    try:
+        yield
+    except BaseException:
+        os.write(terminal, b"".join(said))
+        raise
+    finally:
+        started.set()
+        os.dup2(terminal, 2)
 
 
 def _context_options(settings: Settings) -> dict[str, str]:

@@ -108,6 +108,15 @@ class Settings(BaseSettings):
         default=None, min_length=1, description="Folder of the jars; unset: a cache of the user."
     )
 
+    @property
+    def warehouse_folder(self) -> Path:
+        return Path(self.warehouse).expanduser().absolute()
+
+    @property
+    def catalog_file(self) -> Path:
+        """Where the catalog of an embedded lake is, unless `catalog_url` names another."""
+        return self.warehouse_folder / "_headrace" / "catalog.sqlite"
+
     @field_validator("warehouse", "jars_dir", mode="before")
     @classmethod
     def _accept_paths(cls, value: Any) -> Any:

@@ -14,9 +14,6 @@ from headrace.errors import HeadraceError
 from headrace.runtime.lake import Lake
 from headrace.runtime.session import check_session, embedded_session
 
-_SERVICE_FOLDER = "_headrace"
-_CATALOG_FILE = "catalog.sqlite"
-
 
 def connect(
     warehouse: str | Path | None = None,
@@ -48,8 +45,8 @@ def _on_user_session(spark: SparkSession, settings: Settings) -> Headrace:
 
 
 def _on_embedded_lake(settings: Settings) -> Headrace:
-    warehouse = _prepare_folder(Path(settings.warehouse))
-    url = settings.catalog_url or sqlite_url(warehouse / _SERVICE_FOLDER / _CATALOG_FILE)
+    warehouse = _prepare_folder(settings)
+    url = settings.catalog_url or sqlite_url(settings.catalog_file)
     catalog = Catalog.open(url)
     try:
         spark = embedded_session(settings, warehouse)
@@ -59,11 +56,11 @@ def _on_embedded_lake(settings: Settings) -> Headrace:
         raise
 
 
-def _prepare_folder(warehouse: Path) -> Path:
-    warehouse = warehouse.expanduser().absolute()
+def _prepare_folder(settings: Settings) -> Path:
+    warehouse, service = settings.warehouse_folder, settings.catalog_file.parent
     try:
-        (warehouse / _SERVICE_FOLDER).mkdir(parents=True, exist_ok=True)
-        probe = warehouse / _SERVICE_FOLDER / ".writable"
+        service.mkdir(parents=True, exist_ok=True)
+        probe = service / ".writable"
         probe.touch()
         probe.unlink()
     except OSError as error:

@@ -32,7 +32,6 @@ def demo(
 def init(place: Place) -> None:
     """Make a warehouse and a commented headrace.toml."""
     from headrace.catalog import Catalog, sqlite_url
-    from headrace.cli.command import catalog_file
     from headrace.config import CONFIG_FILE
 
     file = Path(CONFIG_FILE)
@@ -43,7 +42,7 @@ def init(place: Place) -> None:
             hint="Edit it, or run headrace init in another folder.",
         )
     settings = place.settings()
-    url = settings.catalog_url or sqlite_url(_made(catalog_file(settings)))
+    url = settings.catalog_url or sqlite_url(_made(settings.catalog_file))
     with Catalog.open(url) as catalog:
         label = catalog.label
     given = {"warehouse": settings.warehouse, "catalog_url": place.catalog_url}

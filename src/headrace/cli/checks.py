@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.cli.command import Place, catalog_file, working
+from headrace.cli.command import Place, working
 from headrace.cli.failures import as_error
 from headrace.display import duration
 from headrace.errors import HeadraceError
@@ -102,8 +102,8 @@ def _warehouse(place: Place) -> str:
 
 def _catalog(place: Place) -> str:
     settings = place.settings()
-    if settings.catalog_url is None and not catalog_file(settings).exists():
-        return f"{catalog_file(settings)} will be made at the first use"
+    if settings.catalog_url is None and not settings.catalog_file.exists():
+        return f"{settings.catalog_file} will be made at the first use"
     with place.catalog() as catalog:
         tables = len(catalog.all())
         return f"{catalog.label}, stream tables: {tables}"

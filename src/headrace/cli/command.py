@@ -58,7 +58,7 @@ class Place:
         settings = self.settings()
         url = settings.catalog_url
         if url is None:
-            file = catalog_file(settings)
+            file = settings.catalog_file
             if not file.exists():
                 raise HeadraceError(
                     "no_warehouse",
@@ -72,11 +72,6 @@ class Place:
 
                 recover_all(catalog, ttl_seconds=settings.lease_ttl_seconds)
             yield catalog
-
-
-def catalog_file(settings: Settings) -> Path:
-    """Where the catalog of an embedded lake is."""
-    return Path(settings.warehouse).expanduser().absolute() / "_headrace" / "catalog.sqlite"
 
 
 def out() -> Console:

@@ -15,6 +15,7 @@ from rich.syntax import Syntax
 from rich.table import Table
 
 from headrace.demo.tables import TOP_CATEGORIES
+from headrace.display import duration
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -130,16 +131,3 @@ def program() -> str:
     """Name the command line as the user can call it: in a checkout it is not on PATH."""
     beside = Path(sys.executable).with_name("headrace")
     return "headrace" if shutil.which("headrace") or not beside.exists() else os.path.relpath(beside)
-
-
-def duration(seconds: float) -> str:
-    """Write a time in the unit that suits it.
-
-    >>> duration(0.0042), duration(1.25), duration(100)
-    ('4 ms', '1.2 s', '1 min 40 s')
-    """
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    return f"{seconds // 60:.0f} min {seconds % 60:.0f} s"

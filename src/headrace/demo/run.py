@@ -14,6 +14,7 @@ from headrace.demo import report
 from headrace.demo.changes import changes_of_round
 from headrace.demo.shop import OWNERSHIP, SCHEMA, Shop, create_tables
 from headrace.demo.tables import STREAM_TABLES, TOP_CATEGORIES
+from headrace.display import duration
 from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def run_demo(warehouse: Path, *, order_lines: int = 200_000, rounds: int = 3, co
     report.headline(console, f"A shop with {shop.order_lines:,} order lines")
     with console.status("Starting Spark") as status, closing(headrace.connect(warehouse=warehouse)) as hr:
         clear_earlier_run(hr)
-        console.print(f"Spark and Delta Lake are ready after {report.duration(time.monotonic() - began)}.")
+        console.print(f"Spark and Delta Lake are ready after {duration(time.monotonic() - began)}.")
         demonstration = Demonstration(hr, shop, console, status)
         demonstration.load()
         holds = demonstration.create()
@@ -58,7 +59,7 @@ class Demonstration:
             began = time.monotonic()
             self.hr.sql(statement)
             rows = self.hr.sql(f"SELECT count(*) FROM {table}").collect()[0][0]
-            took = report.duration(time.monotonic() - began)
+            took = duration(time.monotonic() - began)
             self.console.print(f"  {table:<18} {rows:>9,} rows in {took}")
 
     def create(self) -> bool:
@@ -87,7 +88,7 @@ class Demonstration:
             rows = outcome.collect()[0].num_affected_rows if change.rows is None else change.rows
             told.append(f"{rows:,} {change.what}")
         report.headline(self.console, f"Round {number}: {', '.join(told)}")
-        self.console.print(f"Written in {report.duration(time.monotonic() - began)}.")
+        self.console.print(f"Written in {duration(time.monotonic() - began)}.")
 
     def refresh(self) -> bool:
         """Refresh every stream table after those it reads, and tell whether each equals its query."""

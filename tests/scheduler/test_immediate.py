@@ -1,0 +1,120 @@
+"""IMMEDIATE tables on real Spark and Delta: current when the write returns, or the write is undone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import headrace
+from headrace import Headrace, HeadraceError
+from tests.conftest import rows
+
+QUERY = "SELECT customer, SUM(100 DIV amount) AS q, COUNT(*) AS n FROM {} GROUP BY customer"
+WRITES = [
+    "INSERT INTO orders VALUES (10, 7, 20)",
+    "UPDATE orders SET customer = 8 WHERE id = 10",
+    "MERGE INTO orders o USING (SELECT 10 AS id) n ON o.id = n.id WHEN MATCHED THEN UPDATE SET amount = 50",
+    "DELETE FROM orders WHERE id = 2",
+    "INSERT OVERWRITE orders SELECT id, customer, amount + 1 FROM orders WHERE id <> 1",
+]
+
+
+@pytest.fixture(scope="module")
+def hr(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Headrace]:
+    folder: Path = tmp_path_factory.mktemp("immediate")
+    with headrace.connect(warehouse=folder / "lake") as hr:
+        hr.sql("CREATE TABLE orders (id INT, customer INT, amount INT) USING delta")
+        hr.sql("INSERT INTO orders VALUES (1, 1, 10), (2, 1, 20), (3, 2, 30)")
+        hr.sql("CREATE STREAM TABLE middle SCHEDULE DOWNSTREAM AS SELECT id, customer, amount FROM orders")
+        hr.sql(f"CREATE STREAM TABLE top REFRESH MODE IMMEDIATE AS {QUERY.format('middle')}")
+        hr.sql("CREATE STREAM TABLE copy REFRESH MODE IMMEDIATE AS SELECT id, amount FROM orders")
+        hr.sql("CREATE STREAM TABLE later AS SELECT id FROM orders")
+        yield hr
+
+
+def follows(hr: Headrace) -> bool:
+    """Tell whether both IMMEDIATE tables equal their queries over the table as it is now."""
+    assert all(hr.verify(name).ok for name in ("middle", "top", "copy", "later"))
+    return rows(hr, "SELECT * FROM top") == rows(hr, QUERY.format("orders")) and rows(
+        hr, "SELECT * FROM copy"
+    ) == rows(hr, "SELECT id, amount FROM orders")
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_a_write_returns_when_all_depths_reflect_it(hr: Headrace, write: str) -> None:
+    before, later = rows(hr, "SELECT * FROM orders"), hr.catalog.find(hr.qualify("later")).data_timestamp
+    hr.sql(write)
+    assert rows(hr, "SELECT * FROM orders") != before
+    assert follows(hr)
+    assert hr.catalog.history(hr.qualify("copy"))[0].action == "DIFFERENTIAL"
+    assert hr.catalog.find(hr.qualify("later")).data_timestamp == later, "it is not IMMEDIATE"
+
+
+def test_a_frame_is_written_so_too(hr: Headrace) -> None:
+    more = hr.spark.createDataFrame([(20, 5, 25)], "id int, customer int, amount int")
+    hr.write(more, "orders")
+    assert (20, 25) in rows(hr, "SELECT * FROM copy")
+    assert follows(hr)
+    hr.write(hr.spark.table("orders").where("id <> 20").localCheckpoint(), "orders", mode="overwrite")
+    assert (20, 25) not in rows(hr, "SELECT * FROM copy")
+    assert follows(hr)
+    with pytest.raises(HeadraceError) as refused:
+        hr.write(more, "copy")
+    assert refused.value.code == "stream_table_is_read_only"
+    with pytest.raises(HeadraceError) as refused:
+        hr.write(more, "orders", mode="maybe")
+    assert refused.value.code == "invalid_write_mode"
+
+
+def test_a_write_that_a_table_cannot_follow_is_undone(hr: Headrace) -> None:
+    before = rows(hr, "SELECT * FROM orders")
+    with pytest.raises(HeadraceError) as failed:
+        hr.sql("INSERT INTO orders VALUES (30, 1, 0)")
+    assert failed.value.code == "immediate_refresh_failed"
+    assert "INSERT INTO on default.orders was undone" in failed.value.message
+    assert "default.top" in failed.value.message
+    assert "DIVIDE_BY_ZERO" in failed.value.message
+    assert rows(hr, "SELECT * FROM orders") == before
+    assert follows(hr)
+    assert hr.catalog.find(hr.qualify("top")).consecutive_errors == 0
+    hr.sql("INSERT INTO orders VALUES (31, 1, 5)")
+    assert follows(hr)
+
+
+def test_a_write_is_not_undone_over_the_writes_of_others(
+    hr: Headrace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = hr.scheduler.networks.look
+    calls = []
+
+    def look_and_write() -> object:
+        calls.append(1)
+        if len(calls) == 2:
+            hr.spark.sql("INSERT INTO orders VALUES (41, 1, 4)")
+        return look()
+
+    monkeypatch.setattr(hr.scheduler.networks, "look", look_and_write)
+    with pytest.raises(HeadraceError, match="others have written to it meanwhile"):
+        hr.sql("INSERT INTO orders VALUES (40, 1, 0)")
+    monkeypatch.undo()
+    assert (40,) in rows(hr, "SELECT id FROM orders")
+    assert (41,) in rows(hr, "SELECT id FROM orders")
+    hr.sql("DELETE FROM orders WHERE id = 40")
+    assert follows(hr)
+
+
+def test_a_suspended_table_lets_writes_pass(hr: Headrace) -> None:
+    hr.sql("ALTER STREAM TABLE top SUSPEND")
+    hr.sql("INSERT INTO orders VALUES (50, 1, 0)")
+    assert (50, 0) in rows(hr, "SELECT * FROM copy")
+    hr.sql("DELETE FROM orders WHERE id = 50")
+    hr.sql("ALTER STREAM TABLE top RESUME")
+    hr.sql("INSERT INTO orders VALUES (51, 1, 1)")
+    assert follows(hr)
+
+
+def test_what_cannot_be_maintained_cannot_be_immediate(hr: Headrace) -> None:
+    with pytest.raises(HeadraceError, match="cannot be maintained"):
+        hr.sql("CREATE STREAM TABLE never REFRESH MODE IMMEDIATE AS SELECT id, rand() AS r FROM orders")

@@ -58,6 +58,29 @@ def test_a_query_kept_as_text_is_exact() -> None:
     assert dict(change) == {(1, 8): -1, (1, None): 1, (2, None): 1}
 
 
+@pytest.mark.parametrize(
+    ("text", "refused"),
+    [
+        ("SELECT COUNT(*) AS n FROM t LIMIT 100", False),
+        (
+            "SELECT x.n FROM (SELECT COUNT(*) AS n FROM t) x, (SELECT MAX(b) AS m FROM u) y LIMIT 1",
+            False,
+        ),
+        ("SELECT COUNT(*) AS n FROM t LIMIT 0", True),
+        ("SELECT COUNT(*) AS n FROM t LIMIT 1 OFFSET 1", True),
+        ("SELECT COUNT(*) AS n FROM t GROUP BY k LIMIT 100", True),
+        ("SELECT COUNT(*) OVER () AS n FROM t LIMIT 100", True),
+        ("SELECT (SELECT COUNT(*) FROM u) AS n FROM t LIMIT 100", True),
+        ("SELECT explode(collect_list(a)) AS n FROM t LIMIT 100", True),
+        ("SELECT x.n FROM (SELECT COUNT(*) AS n FROM t) x JOIN u ON TRUE LIMIT 100", True),
+    ],
+)
+def test_a_limit_without_order_is_refused_unless_there_is_one_row(text: str, refused: bool) -> None:
+    query = subject(text)
+    assert bool(query.analysis.refusals) == refused
+    assert isinstance(query.plan.root, Opaque) == refused
+
+
 def test_output_columns_that_nobody_knows_are_an_error() -> None:
     with pytest.raises(HeadraceError) as caught:
         subject("SELECT * FROM t UNPIVOT (v FOR n IN (k, a))")

@@ -306,6 +306,20 @@ def free_columns(node: Node) -> set[str]:
     return read - made
 
 
+def at_most_one_row(node: Node) -> bool:
+    """Whether a plan gives one row at most, whatever its sources hold."""
+    match node:
+        case Aggregate():
+            return not node.keys or at_most_one_row(node.child)
+        case Join(kind="inner" | "left"):
+            return at_most_one_row(node.left) and at_most_one_row(node.right)
+        case Join():
+            return at_most_one_row(node.left)
+        case Project() | Filter() | Window() | TopN():
+            return at_most_one_row(node.child)
+    return False
+
+
 def sources(node: Node) -> frozenset[TableName]:
     """The sources that a plan reads."""
     found: set[TableName] = set()

@@ -10,7 +10,7 @@ from sqlglot import exp
 from headrace.plan.context import Built, Context, Environment
 from headrace.plan.expressions import col, is_generator_call
 from headrace.plan.from_clause import default_generated, from_clause
-from headrace.plan.nodes import Generate, Named, Node, Project, TopN
+from headrace.plan.nodes import Generate, Named, Node, Project, TopN, at_most_one_row
 from headrace.plan.resolve import resolve
 from headrace.plan.rewrites.aggregates import Grouping, aggregate, distinct, has_aggregate, read_grouping
 from headrace.plan.rewrites.subqueries import lift, lift_condition
@@ -122,6 +122,8 @@ def _default_name(entry: exp.Expr) -> str:
             return entry.name
         case exp.Dot():
             return str(entry.expression.name)
+        case exp.Paren():
+            return _default_name(entry.this)
     return ""
 
 
@@ -224,9 +226,9 @@ def _projected(context: Context, select: exp.Select, node: Node, parts: Selectin
         raise Unplannable("DISTINCT ON")
     hidden: Named = ()
     order: list[exp.Expr] = []
-    texts = {expression.sql(): name for name, expression in reversed(items)}
+    texts = {_plain(expression).sql(): name for name, expression in reversed(items)}
     for entry in parts.order:
-        name = texts.get(entry.this.sql())
+        name = texts.get(_plain(entry.this).sql())
         if name is None:
             if unique:
                 raise Unplannable("ORDER BY of something that DISTINCT drops")
@@ -266,6 +268,8 @@ def limit_rows(node: Node, query: exp.Expr, order: Sequence[exp.Expr]) -> Node:
     """ORDER BY with LIMIT and OFFSET; without them an order means nothing."""
     limit, offset = _count(query, "limit"), _count(query, "offset")
     if limit is None and not offset:
+        return node
+    if not order and limit and not offset and at_most_one_row(node):
         return node
     if not order:
         raise Unplannable("LIMIT without ORDER BY")

@@ -15,6 +15,7 @@ from headrace.sql.functions import (
     TIME_WITHOUT_ARGUMENTS,
     WITHOUT_PARENTHESES,
 )
+from headrace.sql.one_row import cuts_rows
 from headrace.sql.position import position_at
 
 
@@ -60,7 +61,7 @@ def find_refusals(
     found = [*_functions(text, tokens, columns)]
     if tree is None or tree.find(exp.TableSample):
         found += _keyword(text, tokens, {"tablesample"}, _SAMPLING)
-    if tree is None or any(query.args.get("limit") for query in tree.find_all(exp.Query)):
+    if tree is None or any(cuts_rows(query) for query in tree.find_all(exp.Query)):
         found += _unordered_limits(text, tokens)
     if tree is None or any(part.recursive for part in tree.find_all(exp.With)):
         found += _keyword(text, tokens, {"recursive"}, _RECURSION)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headrace.cli.command import Json, Place, out
+from headrace.cli.command import Json, Place, err, out
 from headrace.cli.graph import as_dot, as_mermaid, as_tree
 from headrace.cli.svg import as_svg
 from headrace.display import Grid, duration, json_text, print_grid
@@ -171,6 +171,7 @@ def dag(
     """Show which stream table reads what."""
     with place.catalog() as catalog:
         tables = [str(table.name) for table in catalog.all()]
+        notices = _notices(catalog)
         edges = [(str(edge.source), str(edge.stream_table)) for edge in catalog.dependencies()]
         kinds = {str(edge.source): edge.kind for edge in catalog.dependencies()}
     if json:
@@ -187,6 +188,17 @@ def dag(
     else:
         draw = {"tree": as_tree, "mermaid": as_mermaid, "dot": as_dot, "svg": as_svg}[format_]
         out().print(draw(tables, edges), markup=False, highlight=False, soft_wrap=True)
+        for notice in notices:
+            err().print(f"notice: {notice}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _notices(catalog: Catalog) -> list[str]:
+    """Say which tables are refreshed otherwise than their own schedule tells."""
+    from headrace.scheduler.graph import pace_notices
+    from headrace.scheduler.network import build_network
+
+    network = build_network(catalog.all(), catalog.dependencies())
+    return list(pace_notices(network.paces, network.schedules).values())
 
 
 def _none_yet() -> None:

@@ -15,7 +15,7 @@ from headrace.catalog import Action, Catalog, SourceVersion
 from headrace.refresh.blame import Blame, blame
 from headrace.refresh.run import Refresher
 from headrace.scheduler.attempt import Attempted, attempt_refresh
-from headrace.scheduler.report import Outcome
+from headrace.scheduler.report import Outcome, skipped
 from headrace.scheduler.tick import Tick
 from headrace.scheduler.workers import Workers
 from headrace.sql.names import TableName
@@ -97,6 +97,15 @@ class Dispatcher:
         if event is not None:
             self._end(*event)
         self._ticks = [tick for tick in self._ticks if not tick.is_done]
+
+    def abandon(self, reason: str) -> None:
+        """Begin nothing more: what has not started is left as it is, and nobody waits for it at a gate."""
+        self._ready.clear()
+        self._later.clear()
+        for tick in self._ticks:
+            for name in tick.network.in_order(tick.open - self.running.keys()):
+                if name in tick.open:
+                    tick.finish(name, skipped(name, reason), None)
 
     def wake(self) -> None:
         """End the wait of `step`, from any thread."""

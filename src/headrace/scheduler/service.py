@@ -81,6 +81,7 @@ class Service:
         while not self._stop.is_set():
             pause = self._turn()
             self._step(pause, start=True)
+        self._dispatcher.abandon("the service is stopping")
         while self._dispatcher.running:
             self._step(1.0, start=False)
         self._close_ticks(every=True)

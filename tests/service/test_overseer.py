@@ -26,10 +26,12 @@ def catalog(tmp_path: Path) -> Iterator[Catalog]:
         yield opened
 
 
-def ended(overseer: Overseer, seconds: float, action: Action = Action.DIFFERENTIAL) -> None:
+def ended(
+    overseer: Overseer, seconds: float, action: Action = Action.DIFFERENTIAL, reason: str = "because"
+) -> None:
     shop = Shop({"a": "orders"})
     tick = Tick(Plan(NOON, (A,)), shop.network, {})
-    result = RefreshResult(stream_table="s.a", action=action, reason="because", duration_ms=seconds * 1000)
+    result = RefreshResult(stream_table="s.a", action=action, reason=reason, duration_ms=seconds * 1000)
     overseer.note(tick, A, Outcome(stream_table="s.a", result=result, is_current=True))
 
 
@@ -49,6 +51,13 @@ def test_a_table_that_needs_most_of_its_period_is_refreshed_more_rarely(catalog:
     for _ in range(3):
         ended(overseer, 1)
     assert overseer.stretch == {}
+
+
+def test_loading_once_says_nothing_of_the_pace(catalog: Catalog) -> None:
+    overseer = Overseer(catalog)
+    ended(overseer, 100, Action.FULL, "first load")
+    ended(overseer, 100, Action.REINITIALIZE)
+    assert (overseer.stretch, kinds(catalog)) == ({}, [])
 
 
 def test_quiet_refreshes_say_nothing_of_the_pace(catalog: Catalog) -> None:

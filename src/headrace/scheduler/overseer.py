@@ -20,6 +20,7 @@ _MOST_OF_PERIOD = 0.8
 _RECENT = 3
 _MOST_DOUBLINGS = 10
 _REMEMBERED = 1000
+_FIRST_LOAD = "first load"
 
 DESCRIBED: Mapping[str, tuple[str, str]] = {
     "refreshes_total": ("counter", "Refreshes that this process ended, by state and action."),
@@ -53,7 +54,8 @@ class Overseer:
         """Learn from the history what tables took before this process began."""
         for record in reversed(self._catalog.history(limit=_REMEMBERED)):
             if record.state is RefreshState.COMPLETED and record.action and record.duration_ms is not None:
-                self._note_duration(record.stream_table, record.action, record.duration_ms / 1000)
+                seconds = record.duration_ms / 1000
+                self._note_duration(record.stream_table, record.action, record.reason, seconds)
 
     def note(self, tick: Tick, name: TableName, outcome: Outcome) -> None:
         """Take in how a table ended."""
@@ -66,7 +68,7 @@ class Overseer:
         self.metrics.add("rows_total", result.rows_inserted, kind="inserted")
         self.metrics.add("rows_total", result.rows_deleted, kind="deleted")
         before = self._actions.get(name)
-        self._note_duration(name, action, result.duration_ms / 1000)
+        self._note_duration(name, action, result.reason, result.duration_ms / 1000)
         self._follow_pace(tick.network, name)
         if action is Action.FULL and before is Action.DIFFERENTIAL:
             message = f"{name} was recomputed in place of being changed: {result.reason}"
@@ -117,10 +119,12 @@ class Overseer:
         self.metrics.replace("consecutive_errors", errors)
         self.metrics.replace("period_doublings", doublings)
 
-    def _note_duration(self, name: TableName, action: Action, seconds: float) -> None:
-        if action is not Action.NO_DATA:
-            self._actions[name] = action
-            self._durations.setdefault(name, deque(maxlen=_RECENT)).append(seconds)
+    def _note_duration(self, name: TableName, action: Action, reason: str, seconds: float) -> None:
+        """Remember what a refresh took; loading a table once says nothing of keeping it fresh."""
+        if action is Action.NO_DATA or action is Action.REINITIALIZE or reason == _FIRST_LOAD:
+            return
+        self._actions[name] = action
+        self._durations.setdefault(name, deque(maxlen=_RECENT)).append(seconds)
 
     def _follow_pace(self, network: Network, name: TableName) -> None:
         """Double the period of a table that needs most of it, and halve it when it has become quick again."""

@@ -27,6 +27,9 @@ def refresh(
     names: Names = None,
     all_: All = False,
     full: Annotated[bool, typer.Option("--full", help="Recompute the whole table.")] = False,
+    upstream: Annotated[
+        bool, typer.Option("--upstream", help="First bring what it reads to the same moment.")
+    ] = False,
     json: Json = False,
 ) -> int:
     """Bring stream tables up to date now."""
@@ -37,7 +40,7 @@ def refresh(
         for table in _chosen(hr, names, all_):
             try:
                 with working(f"Refreshing {table}"):
-                    done.append(_refreshed(hr, table, full=full))
+                    done.append(_refreshed(hr, table, full=full, upstream=upstream))
             except HeadraceError as error:
                 failed = True
                 show_error(error)
@@ -50,8 +53,8 @@ def refresh(
     return 1 if failed else 0
 
 
-def _refreshed(hr: Headrace, table: TableName, *, full: bool) -> dict[str, Any]:
-    result = hr.refresh_stream_table(table.sql, full=full)
+def _refreshed(hr: Headrace, table: TableName, *, full: bool, upstream: bool) -> dict[str, Any]:
+    result = hr.refresh_stream_table(table.sql, full=full, upstream=upstream)
     return {
         "stream_table": result.stream_table,
         "action": str(result.action),

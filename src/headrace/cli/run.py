@@ -5,14 +5,17 @@ from __future__ import annotations
 import logging
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.live import Live
+from rich.text import Text
 
-from headrace.cli.command import Json, Place, err, out, show_error
+from headrace.cli.command import Json, Place, err, out, show_error, working
 from headrace.config import config_path
 from headrace.display import Grid, duration, json_text, print_grid
 from headrace.errors import HeadraceError
@@ -47,7 +50,8 @@ def run(
 
 
 def _run_once(hr: Headrace, *, json: bool) -> int:
-    report = hr.run_once()
+    with working("Refreshing what is due"):
+        report = hr.run_once()
     if json:
         print(json_text([_record(outcome) for outcome in report]))
     elif report.data_timestamp is None:
@@ -92,7 +96,8 @@ def _serve(hr: Headrace, place: Place, *, host: str | None, port: int | None) ->
     settings = hr.settings
     hr.on_alert(LogOutlet(logging.WARNING))
     reader = _SettingsReader(place)
-    service = hr.service(reload=reader.changed, on_outcome=_tell)
+    screen = _Screen()
+    service = hr.service(reload=reader.changed, on_outcome=screen.tell)
     with ExitStack() as stack:
         endpoint = Endpoint(
             host if host is not None else settings.http_host,
@@ -103,9 +108,10 @@ def _serve(hr: Headrace, place: Place, *, host: str | None, port: int | None) ->
         stack.callback(endpoint.close)
         stack.enter_context(_signals(hr, service, reader))
         count = len(hr.catalog.all())
-        _say(f"Keeping {count} stream table{'s' * (count != 1)} fresh; {endpoint.address}/metrics")
-        service.run()
-    _say("Stopped.")
+        screen.say(f"Keeping {count} stream table{'s' * (count != 1)} fresh; {endpoint.address}/metrics")
+        with screen.live(service):
+            service.run()
+    screen.say("Stopped.")
 
 
 @contextmanager
@@ -163,11 +169,37 @@ class _SettingsReader:
             return path, None
 
 
-def _tell(tick: Tick, _name: TableName, outcome: Outcome) -> None:
-    """Show what changed or failed; that nothing changed is no news."""
-    if outcome.action != "NO_DATA":
-        _say(f"{tick.moment:%H:%M:%S} {outcome}")
+class _Screen:
+    """Tells what changed or failed, line by line; on a terminal the last line shows what goes on."""
 
+    def __init__(self) -> None:
+        self._console = err()
+        self._counts: Counter[str] = Counter()
 
-def _say(text: str) -> None:
-    err().print(text, markup=False, highlight=False, soft_wrap=True)
+    def tell(self, tick: Tick, _name: TableName, outcome: Outcome) -> None:
+        self._counts[str(outcome.state)] += 1
+        # That nothing changed is no news.
+        if outcome.action != "NO_DATA":
+            self.say(f"{tick.moment:%H:%M:%S} {outcome}")
+
+    def say(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    @contextmanager
+    def live(self, service: Service) -> Iterator[None]:
+        """Show the counts and the refreshes under way, on a terminal only."""
+        if not self._console.is_terminal:
+            yield
+            return
+        with Live(
+            get_renderable=lambda: Text(self._line(service), overflow="ellipsis", no_wrap=True),
+            console=self._console,
+            refresh_per_second=2,
+            transient=True,
+        ):
+            yield
+
+    def _line(self, service: Service) -> str:
+        counted = ", ".join(f"{count:,} {state.lower()}" for state, count in sorted(self._counts.items()))
+        running = ", ".join(service.health()["running"])
+        return f"{counted or 'nothing yet'}; {f'refreshing {running}' if running else 'waiting'}"

@@ -94,7 +94,7 @@ class Service:
         return {
             "status": "failing" if trouble else ("stopping" if self._stop.is_set() else "ok"),
             "trouble": trouble,
-            "running": sorted(str(name) for name in self._dispatcher.running),
+            "running": sorted(str(name) for name in list(self._dispatcher.running)),
             "seconds_since_look": round(silent, 3),
         }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -35,18 +36,19 @@ class Warehouse:
 
     connection: duckdb.DuckDBPyConnection
     random: Random
+    tables: Sequence[str] = TABLES
 
     @classmethod
-    def load(cls, folder: Path, seed: int) -> Warehouse:
+    def load(cls, folder: Path, seed: int, tables: Sequence[str] = TABLES) -> Warehouse:
         connection = duckdb.connect(":memory:")
         connection.execute("SET threads = 1")
         connection.execute("CREATE MACRO raise_error(m) AS error(m)")
-        for table in TABLES:
+        for table in tables:
             connection.execute(f"CREATE TABLE {table}_new AS SELECT * FROM '{folder}/{table}.parquet'")
-        return cls(connection, Random(seed))
+        return cls(connection, Random(seed), tables)
 
     def resolve(self, name: TableName) -> Table | None:
-        if name.table not in TABLES:
+        if name.table not in self.tables:
             return None
         rows = self.connection.execute(f"DESCRIBE {name.table}_new").fetchall()
         return Table(name, tuple(Column(row[0], row[1].lower()) for row in rows))
@@ -56,7 +58,7 @@ class Warehouse:
 
     def change(self, share: float) -> None:
         """Delete, insert, update and re-key rows of every table."""
-        for table in TABLES:
+        for table in self.tables:
             self.connection.execute(f"CREATE OR REPLACE TABLE {table}_old AS FROM {table}_new")
             columns = [row[0] for row in self.connection.execute(f"DESCRIBE {table}_new").fetchall()]
             # Small tables would never change at a small share.

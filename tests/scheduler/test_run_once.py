@@ -91,6 +91,10 @@ def test_a_branch_that_fails_leaves_the_diamond_as_it_was(hr: Headrace) -> None:
     report = ran(hr)
     assert report["shares"].error is not None
     assert "DIVIDE_BY_ZERO" in report["shares"].error.message
+    assert (
+        "The expression is 600 DIV amount; a row of default.base that it fails on is "
+        "`id` = 5, `shop` = 2, `amount` = 0." in report["shares"].error.message
+    )
     assert "default.shares, which is read together with it, failed" in report["sums"].reason
     assert "default.shares, which it reads, failed" in report["tip"].reason
     assert not report.ok

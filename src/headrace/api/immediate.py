@@ -140,11 +140,12 @@ class ImmediateWrites:
             failed = _failure(report, behind, network)
             if failed is not None:
                 return failed
+            if report.ok:
+                continue
             if time.monotonic() > deadline:
                 name = min(behind)
-                error = HeadraceError("refresh_failed", f"{name} is kept by another process.")
-                return name, error
-            time.sleep(_PAUSE_SECONDS if any(not one.is_current for one in report) else 0)
+                return name, HeadraceError("refresh_failed", f"{name} is kept by another process.")
+            time.sleep(_PAUSE_SECONDS)
 
     def _behind(
         self, network: Network, tables: Mapping[TableName, StreamTable], written: Mapping[TableName, int]

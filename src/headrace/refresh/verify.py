@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace.catalog import StreamTable
 from headrace.errors import HeadraceError
-from headrace.refresh.definition import Definitions, pinned_rows
+from headrace.refresh.definition import Definitions
 from headrace.sql.names import quote
 
 _WEIGHT = "__hr_weight"
@@ -43,7 +43,7 @@ def verify(spark: SparkSession, definitions: Definitions, table: StreamTable) ->
             f"{table.name} was never loaded.",
             hint=f"REFRESH STREAM TABLE {table.name} loads it.",
         )
-    expected = pinned_rows(spark, table, definitions.of(table, fresh=True), table.frontier)
+    expected = definitions.rows_at(table, definitions.of(table, fresh=True), table.frontier)
     stored = spark.sql(f"SELECT * FROM {table.name.sql} VERSION AS OF {table.storage_version}")
     row = difference(comparable(expected, table), comparable(stored, table)).collect()[0]
     return Verification(str(table.name), row.missing or 0, row.extra or 0, row.stored or 0)
@@ -75,11 +75,11 @@ def _comparable_column(name: str, type_: str) -> str:
     """Make a column fit for GROUP BY without hiding a difference.
 
     A sum of doubles depends on the order of addition, which Spark does not fix, so floats are compared by
-    their first eleven significant digits.
+    their first eleven significant digits. Adding nothing makes -0.0 the 0.0 that it equals.
     """
     column = quote(name)
     if type_ in {"double", "float"}:
-        return f"format_string('%.10e', {column}) AS {column}"
+        return f"format_string('%.10e', {column} + 0D) AS {column}"
     if "double" in type_ or "float" in type_ or "variant" in type_:
         return f"to_json(struct({column})) AS {column}"
     if " collate " in type_:

@@ -1,0 +1,132 @@
+"""Services as processes: sharing one catalog, stopped with grace, killed without."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections import Counter
+from pathlib import Path
+
+import headrace
+from headrace import Headrace
+from tests.conftest import rows
+from tests.service.test_service import PATIENCE, running, until, verified
+
+RUN = "import sys; from headrace.cli import main; sys.argv = ['headrace', *sys.argv[1:]]; main()"
+
+
+def start(warehouse: Path) -> tuple[subprocess.Popen[str], str]:
+    """Start `headrace run` and give it with its address once it serves."""
+    environment = os.environ | {"HEADRACE_DRIVER_MEMORY": "1g"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", RUN, "run", "--warehouse", str(warehouse), "--port", "0"],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if found := re.search(r"(http://\S+)/metrics", line):
+            return process, found[1]
+    raise AssertionError("the service ended before it served")
+
+
+def drained(process: subprocess.Popen[str]) -> threading.Thread:
+    """Read on, so that the process is not held up by a full pipe."""
+    assert process.stderr is not None
+    errors = process.stderr
+
+    def read() -> None:
+        with errors:
+            errors.read()
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    return thread
+
+
+def test_two_services_share_the_work_and_repeat_nothing(lake: Headrace, tmp_path: Path) -> None:
+    lake.sql("CREATE TABLE sales (id INT, amount INT) USING delta")
+    lake.sql("INSERT INTO sales VALUES (1, 10)")
+    names = [f"t{number}" for number in range(6)]
+    for name in names:
+        lake.sql(
+            f"CREATE STREAM TABLE {name} SCHEDULE '3 seconds' REFRESH MODE DIFFERENTIAL AS "
+            "SELECT id, amount FROM sales"
+        )
+    first = {record.id for record in lake.catalog.history()}
+    with headrace.connect(warehouse=tmp_path / "lake", max_concurrent_refreshes=1) as other:
+        with running(lake) as one, running(other) as two:
+            for number in range(2, 5):
+                lake.spark.sql(f"INSERT INTO sales VALUES ({number}, 10)")
+                for name in names:
+                    until(
+                        lambda name=name, number=number: (number, 10) in rows(lake, f"SELECT * FROM {name}"),
+                        f"{name} must follow",
+                    )
+        history = [record for record in lake.catalog.history() if record.id not in first]
+        done = [r for r in history if r.state == "COMPLETED" and r.action != "NO_DATA"]
+        moments = Counter((record.stream_table, record.data_timestamp) for record in done)
+        assert max(moments.values()) == 1, "no table is refreshed twice for one moment"
+        assert sum(record.rows_inserted for record in done) == 3 * len(names), "and no row is written twice"
+        for service in (one, two):
+            assert 'action="DIFFERENTIAL"' in service.overseer.metrics.render(), "both must have worked"
+    assert verified(lake, *names)
+
+
+def test_a_service_stops_with_grace(lake: Headrace, tmp_path: Path) -> None:
+    lake.sql("CREATE TABLE sales (id INT) USING delta")
+    lake.sql("CREATE STREAM TABLE ids SCHEDULE '3 seconds' AS SELECT id FROM sales")
+    process, address = start(tmp_path / "lake")
+    rest = drained(process)
+    try:
+        with urllib.request.urlopen(f"{address}/healthz", timeout=PATIENCE) as answer:
+            assert json.loads(answer.read())["status"] == "ok"
+        lake.spark.sql("INSERT INTO sales VALUES (1)")
+        until(lambda: rows(lake, "SELECT * FROM ids") == [(1,)], "the service must refresh")
+        with urllib.request.urlopen(f"{address}/metrics", timeout=PATIENCE) as answer:
+            assert "headrace_ticks_total" in answer.read().decode()
+    finally:
+        process.send_signal(signal.SIGTERM)
+        code = process.wait(PATIENCE)
+        rest.join()
+    assert code == 0
+    assert not lake.catalog.running()
+    assert verified(lake, "ids")
+
+
+def test_another_takes_over_from_a_service_that_was_killed(lake: Headrace, tmp_path: Path) -> None:
+    lake.sql("CREATE TABLE sales (id INT) USING delta")
+    lake.sql("INSERT INTO sales VALUES (1), (2)")
+    lake.sql("CREATE TABLE numbers USING delta AS SELECT id FROM range(15000)")
+    slow = (
+        "SELECT s.id, c.n FROM sales s CROSS JOIN "
+        "(SELECT COUNT(*) AS n FROM numbers a JOIN numbers b ON (a.id + b.id) % 7 = 1) c"
+    )
+    lake.sql(
+        f"CREATE STREAM TABLE slow SCHEDULE '3 seconds' REFRESH MODE FULL WITH (initialize = false) AS {slow}"
+    )
+    process, _ = start(tmp_path / "lake")
+    rest = drained(process)
+    try:
+        until(lambda: bool(lake.catalog.running()), "the service must begin the refresh")
+        time.sleep(0.5)
+    finally:
+        process.kill()
+        process.wait(PATIENCE)
+        rest.join()
+    assert [record.state for record in lake.catalog.history()] == ["RUNNING"]
+    with running(lake):
+        until(lambda: not lake.catalog.running() or len(lake.catalog.history()) > 1, "the death must be seen")
+        until(lambda: lake.catalog.history()[-1].state == "FAILED", "what it left is marked as failed")
+        until(lambda: len(rows(lake, "SELECT id FROM slow")) == 2, "and the work is done")
+    record = lake.catalog.history()[-1]
+    assert record.error_code == "refresh_interrupted"
+    assert verified(lake, "slow")

@@ -252,6 +252,7 @@ class Headrace:
         if not self._closed:
             self._closed = True
             self._scheduler.close()
+            self._refresher.sources.pins.close()
             if self._webhook is not None:
                 self._webhook.close()
             self._catalog.close()

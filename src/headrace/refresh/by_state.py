@@ -20,6 +20,7 @@ from headrace.refresh.views import Views
 from headrace.sources.consolidate import consolidate
 from headrace.sources.files import is_local
 from headrace.sources.frames import arrow_frame
+from headrace.sources.pins import Pins
 from headrace.sql.names import TableName, quote
 from headrace.storage.apply import TableChange
 from headrace.storage.identity import row_codes
@@ -50,6 +51,7 @@ def state_table(task: Task, plan: StatePlan | None) -> StateTable | None:
 
 def change_by_state(
     spark: SparkSession,
+    pins: Pins,
     task: Task,
     plan: StatePlan,
     changed: frozenset[TableName],
@@ -68,7 +70,7 @@ def change_by_state(
     added = frame.limit(most + 1).toArrow()
     if added.num_rows > most:
         return None
-    _make_ready(spark, task, plan, kept)
+    _make_ready(spark, pins, task, plan, kept)
     rows, version = kept.rows_of(added, plan.keys)
     old = rows.select(frame.columns)
     sides = _sides(old, added.cast(old.schema), plan.keys)
@@ -79,14 +81,12 @@ def change_by_state(
     )
 
 
-def _make_ready(spark: SparkSession, task: Task, plan: StatePlan, kept: StateTable) -> None:
+def _make_ready(spark: SparkSession, pins: Pins, task: Task, plan: StatePlan, kept: StateTable) -> None:
     """Build the state at the stream table's frontier where it is not there yet."""
     frontier = task.table.frontier or {}
     if kept.is_at(frontier):
         return
-    rows = spark.sql(
-        plan.initial_sql(lambda name, _: f"{name.sql} VERSION AS OF {frontier[str(name)].version}")
-    )
+    rows = spark.sql(plan.initial_sql(lambda name, _: pins.relation(name, frontier[str(name)])))
     kept.build(rows, task.state_marker(frontier))
 
 

@@ -8,6 +8,7 @@ from headrace.catalog import Frontier, StreamTable
 from headrace.errors import HeadraceError
 from headrace.plan.build import Plan, plan_query
 from headrace.runtime.relations import resolve
+from headrace.sources.pins import Pins, at_version
 from headrace.sql.analysis import Analysis, analyze
 from headrace.sql.names import quote
 
@@ -15,8 +16,9 @@ from headrace.sql.names import quote
 class Definitions:
     """Analyses of defining queries, kept until the definition changes."""
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkSession, pins: Pins) -> None:
         self._spark = spark
+        self.pins = pins
         self._kept: dict[tuple[str, str], Analysis] = {}
         self._plans: dict[tuple[str, tuple[str, ...]], Plan] = {}
 
@@ -45,22 +47,24 @@ class Definitions:
     def analyze(self, query: str, current_schema: str) -> Analysis:
         return analyze(query, current_schema=current_schema, resolve=lambda name: resolve(self._spark, name))
 
+    def columns_at(self, analysis: Analysis, frontier: Frontier) -> dict[str, str]:
+        """Give the output columns, in lower case, with the types they have at a frontier."""
+        schema = self._pinned(analysis, frontier).schema
+        return {field.name.lower(): field.dataType.simpleString() for field in schema.fields}
 
-def pinned_columns(spark: SparkSession, analysis: Analysis, frontier: Frontier) -> dict[str, str]:
-    """Give the output columns, in lower case, with the types they have at a frontier."""
-    schema = spark.sql(_pinned(analysis, frontier)).schema
-    return {field.name.lower(): field.dataType.simpleString() for field in schema.fields}
+    def rows_at(self, table: StreamTable, analysis: Analysis, frontier: Frontier) -> DataFrame:
+        """Give the defining query over its sources at a frontier, with the columns it was created with."""
+        rows = self._pinned(analysis, frontier)
+        _check_columns(table, rows)
+        return rows.select(*(quote(name) for name, _ in table.columns))
 
-
-def pinned_rows(spark: SparkSession, table: StreamTable, analysis: Analysis, frontier: Frontier) -> DataFrame:
-    """Give the defining query over its sources at a frontier, with the columns it was created with."""
-    rows = spark.sql(_pinned(analysis, frontier))
-    _check_columns(table, rows)
-    return rows.select(*(quote(name) for name, _ in table.columns))
-
-
-def _pinned(analysis: Analysis, frontier: Frontier) -> str:
-    return analysis.pinned(lambda name: f"VERSION AS OF {frontier[str(name)].version}")
+    def _pinned(self, analysis: Analysis, frontier: Frontier) -> DataFrame:
+        return self._spark.sql(
+            analysis.bound(
+                lambda name: self.pins.relation(name, frontier[str(name)]),
+                plain=lambda name: at_version(name, frontier[str(name)].version),
+            )
+        )
 
 
 def _check_columns(table: StreamTable, rows: DataFrame) -> None:

@@ -19,9 +19,11 @@ from headrace.refresh.task import Task
 from headrace.refresh.views import Views
 from headrace.sources.changes import SourceChange
 from headrace.sources.frames import arrow_frame
+from headrace.sources.pins import Pins
 from headrace.sources.registry import Sources
 from headrace.sql.names import TableName, quote
 from headrace.storage.apply import TableChange
+from headrace.storage.read import rows_of_keys
 
 # A result beyond this stays in Spark; nothing of ours grows with the table on the driver.
 DRIVER_ROWS = 500_000
@@ -43,7 +45,7 @@ def read_source_changes(
 
 
 def compute_change(
-    spark: SparkSession, task: Task, plan: Plan, changes: Mapping[TableName, SourceChange]
+    spark: SparkSession, pins: Pins, task: Task, plan: Plan, changes: Mapping[TableName, SourceChange]
 ) -> TableChange | StateChange | None:
     """Run the change query; None when no change of a source can reach the result."""
     changed = frozenset(changes)
@@ -52,10 +54,10 @@ def compute_change(
         return None
     with Views(spark) as views:
         names = {name: views.add(change.to_frame(spark)) for name, change in changes.items()}
-        binding = _binding(task.table.frontier or {}, task.frontier, names)
+        binding = _binding(pins, task.table.frontier or {}, task.frontier, names)
         by_state = state_plan(plan)
         if by_state is not None:
-            change = change_by_state(spark, task, by_state, changed, binding, most=DRIVER_ROWS)
+            change = change_by_state(spark, pins, task, by_state, changed, binding, most=DRIVER_ROWS)
             if change is not None:
                 return change
         keyed = keyed_change(plan, changed)
@@ -70,22 +72,28 @@ def _by_replacement(
     """Find the touched keys first: then both the sources and the stored rows are read by them alone."""
     keys = spark.sql(keyed.keys_sql(binding))
     few = keys.limit(DRIVER_ROWS + 1).toArrow()
+    stored = None
     if few.num_rows <= DRIVER_ROWS:
         keys = arrow_frame(spark, few, keys.schema)
+        stored = rows_of_keys(spark, task.storage, few, keyed.keys)
     view = views.add(keys)
     now = views.add(spark.sql(keyed.rows_sql(binding, keys=view)))
-    return _collected(spark.sql(_replacement_sql(task, keyed.keys, view, now)))
+    relation = quote(views.add(stored)) if stored is not None else _stored(task)
+    return _collected(spark.sql(_replacement_sql(task, keyed.keys, view, now, relation)))
 
 
-def _replacement_sql(task: Task, keys: tuple[str, ...], touched: str, now: str) -> str:
+def _stored(task: Task) -> str:
+    return f"(SELECT * FROM {task.table.name.sql} VERSION AS OF {task.table.storage_version})"
+
+
+def _replacement_sql(task: Task, keys: tuple[str, ...], touched: str, now: str, stored: str) -> str:
     """Take the stored rows of the touched keys away and add their rows of now, netted out."""
-    columns, table = ", ".join(_quoted(task)), task.table
+    columns = ", ".join(_quoted(task))
     same = " AND ".join(f"t.{quote(key)} <=> k.{quote(key)}" for key in keys)
-    stored = f"{table.name.sql} VERSION AS OF {table.storage_version}"
     return (
         f"SELECT {columns}, SUM({WEIGHT}) AS {WEIGHT} FROM ("
         f"SELECT {columns}, 1 AS {WEIGHT} FROM {quote(now)} UNION ALL "
-        f"SELECT {columns}, -1 AS {WEIGHT} FROM (SELECT * FROM {stored}) AS t "
+        f"SELECT {columns}, -1 AS {WEIGHT} FROM {stored} AS t "
         f"LEFT SEMI JOIN {quote(touched)} AS k ON {same}) GROUP BY {columns} HAVING SUM({WEIGHT}) <> 0"
     )
 
@@ -102,11 +110,11 @@ def _collected(frame: DataFrame) -> TableChange:
     return TableChange(frame=frame)
 
 
-def _binding(old: Frontier, new: Frontier, views: Mapping[TableName, str]) -> Binding:
+def _binding(pins: Pins, old: Frontier, new: Frontier, views: Mapping[TableName, str]) -> Binding:
     def bind(name: TableName, state: State) -> str:
         if state is State.CHANGE:
             return quote(views[name])
         frontier = old if state is State.OLD else new
-        return f"{name.sql} VERSION AS OF {frontier[str(name)].version}"
+        return pins.relation(name, frontier[str(name)])
 
     return bind

@@ -9,15 +9,16 @@ from headrace.delta.compile import query_sql
 from headrace.plan.build import Plan
 from headrace.plan.nodes import State
 from headrace.refresh.verify import comparable, difference
+from headrace.sources.pins import Pins
 from headrace.sql.names import TableName, quote
 
 
-def misread(spark: SparkSession, table: StreamTable, plan: Plan) -> str | None:
+def misread(spark: SparkSession, pins: Pins, table: StreamTable, plan: Plan) -> str | None:
     """Say how the plan's result differs from the contents just loaded by the user's text, or None."""
     frontier = table.frontier or {}
 
     def at_frontier(name: TableName, _state: State) -> str:
-        return f"{name.sql} VERSION AS OF {frontier[str(name)].version}"
+        return pins.relation(name, frontier[str(name)])
 
     planned = spark.sql(query_sql(plan, at_frontier))
     planned = planned.select(*(quote(name) for name, _ in table.columns))

@@ -25,7 +25,7 @@ from headrace.errors import HeadraceError
 from headrace.refresh.blame import Blame, blame
 from headrace.refresh.by_state import StateChange, state_table
 from headrace.refresh.choice import Figures, gather, prefers_full
-from headrace.refresh.definition import Definitions, pinned_columns, pinned_rows
+from headrace.refresh.definition import Definitions
 from headrace.refresh.differential import compute_change, read_source_changes
 from headrace.refresh.failure import NEEDS_A_PERSON, as_headrace_error, storage_missing
 from headrace.refresh.guard import misread
@@ -57,7 +57,7 @@ class Refresher:
         self._settings = settings
         self._owner = this_owner()
         self.sources = Sources(spark)
-        self.definitions = Definitions(spark)
+        self.definitions = Definitions(spark, self.sources.pins)
         self._row_counts = RowCounts()
 
     def use(self, settings: Settings) -> None:
@@ -167,7 +167,9 @@ class Refresher:
         with count_jobs(self._spark, f"refresh {table.name}") as jobs:
             changes = read_source_changes(self._spark, self.sources, task, list(decision.changed))
             plan = self.definitions.plan(table, task.analysis)
-            computed = compute_change(self._spark, task, plan, changes) if changes else None
+            computed = (
+                compute_change(self._spark, self.sources.pins, task, plan, changes) if changes else None
+            )
             applied = None
             if computed is not None:
                 task.attempt.pass_gate(decision.action)
@@ -245,7 +247,7 @@ class Refresher:
         with count_jobs(self._spark, f"refresh {table.name}") as jobs:
             analysis = self.definitions.of(table, fresh=True)
             table = self._redescribe(task, analysis) if new_schema else table
-            rows = pinned_rows(self._spark, table, analysis, task.frontier)
+            rows = self.definitions.rows_at(table, analysis, task.frontier)
             task.attempt.pass_gate(decision.action)
             commit = task.storage.overwrite(rows, marker, new_schema=new_schema)
         inserted = commit.metric("numOutputRows")
@@ -263,7 +265,7 @@ class Refresher:
 
     def _redescribe(self, task: Task, analysis: Analysis) -> StreamTable:
         """Follow sources whose types changed: the columns keep their names and take their new types."""
-        now = pinned_columns(self._spark, analysis, task.frontier)
+        now = self.definitions.columns_at(analysis, task.frontier)
         columns = tuple((name, now.get(name.lower(), type_)) for name, type_ in task.table.columns)
         changes: StreamTableChanges = {"columns": columns, "expanded_query": analysis.expanded}
         return self._catalog.update(task.table.name, **changes)
@@ -271,7 +273,7 @@ class Refresher:
     def _guard_plan(self, name: TableName, analysis: Analysis) -> None:
         """Never maintain by a plan that does not mean what the user's text means."""
         table = self._catalog.find(name)
-        finding = misread(self._spark, table, self.definitions.plan(table, analysis))
+        finding = misread(self._spark, self.sources.pins, table, self.definitions.plan(table, analysis))
         if finding:
             reason = f"the plan of the query is not to be trusted: {finding}"
             self._catalog.update(name, effective_mode="FULL", mode_reason=reason)

@@ -11,6 +11,7 @@ from headrace.catalog import Frontier
 from headrace.errors import HeadraceError
 from headrace.runtime.relations import describe
 from headrace.sources.delta import DeltaSource, source_missing
+from headrace.sources.pins import Pins
 from headrace.sources.shared import SharedChanges
 from headrace.sql.names import TableName
 
@@ -22,6 +23,7 @@ class Sources:
         self._spark = spark
         self._handles: dict[TableName, DeltaSource] = {}
         self.changes = SharedChanges()
+        self.pins = Pins(spark)
 
     def find(self, name: TableName) -> DeltaSource:
         """Give the source behind a name, or say that it is gone or not Delta."""

@@ -46,6 +46,7 @@ class View:
 _T = TypeVar("_T")
 Resolve = Callable[[TableName], Table | View | None]
 Version = Callable[[TableName], str]
+Relation = Callable[[TableName], str]
 
 
 @dataclass(frozen=True)
@@ -72,27 +73,31 @@ class Analysis:
         """
         return self.bound(lambda name: f"{name.sql} {version(name)}".rstrip())
 
-    def bound(self, relation: Callable[[TableName], str]) -> str:
-        """The query as written, with the given relation in the place of every table."""
+    def bound(self, relation: Relation, plain: Relation | None = None) -> str:
+        """The query as written, with the given relation in the place of every table.
+
+        `plain` is for places where only a table's own name can stand; by default it is `relation`.
+        """
+        plain = plain or relation
         references = list(table_references(self.tree, self.current_schema))
         narrow = not _homonyms(references)
-        edits = [self._edit(reference, relation, narrow=narrow) for reference in references]
+        edits = [self._edit(reference, relation, plain, narrow=narrow) for reference in references]
         if narrow:
             edits += [Edit(start, end, "") for _, start, end in qualified_columns(self.tree, references)]
         return apply_edits(self.text, edits)
 
-    def _edit(self, reference: Reference, relation: Callable[[TableName], str], *, narrow: bool) -> Edit:
+    def _edit(self, reference: Reference, relation: Relation, plain: Relation, *, narrow: bool) -> Edit:
         start, end = reference.start, reference.end
         alias = "" if reference.aliased else f" AS {quote(reference.node.name)}"
         if view := self.view_analyses.get(reference.name):
             columns = ", ".join(quote(column) for column in self.view_columns[reference.name])
-            inner = f"({view.bound(relation)}\n) AS {quote(reference.name.table)}({columns})"
+            inner = f"({view.bound(relation, plain)}\n) AS {quote(reference.name.table)}({columns})"
             return Edit(start, end, f"(SELECT {columns} FROM {inner}){alias}")
         if reference.node.args.get("version"):
             return Edit(start, end, reference.name.sql)
-        table = relation(reference.name)
         if not narrow or reference.keeps_its_form:
-            return Edit(start, end, table)
+            return Edit(start, end, plain(reference.name))
+        table = relation(reference.name)
         # Only the columns of today: one that the table gains later changes no `*` and no name's meaning.
         used = self.sources[reference.name]
         columns = ", ".join(quote(column) for column in used) or f"1 AS {quote('__hr_nothing')}"

@@ -1,0 +1,82 @@
+"""Tables at fixed versions, each resolved once and kept for the queries to come.
+
+For every query that names a version, Delta rebuilds the state of that version with three Spark jobs of its
+own, which is most of what a small refresh costs. A frame keeps its state: the new version of one refresh is
+the old one of the next, and all stream tables over a source share both.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections import OrderedDict
+from typing import TypeAlias
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from headrace.catalog import SourceVersion
+from headrace.sql.names import TableName, quote
+
+_KEPT = 64
+_CHAR_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
+
+Key: TypeAlias = tuple[TableName, str, int]
+
+
+class Pins:
+    """The relations of one session; the least used go first."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._views: OrderedDict[Key, str] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def relation(self, name: TableName, version: SourceVersion) -> str:
+        """Give what stands for a table at a version after FROM."""
+        key = name, version.table_id, version.version
+        with self._lock:
+            known = self._views.get(key)
+            if known is not None:
+                self._views.move_to_end(key)
+                return known
+        made = self._resolve(name, version.version)
+        with self._lock:
+            self._views[key] = made
+            dropped = [self._views.popitem(last=False)[1] for _ in range(len(self._views) - _KEPT)]
+        self._drop(dropped)
+        return made
+
+    def close(self) -> None:
+        with self._lock:
+            dropped = list(self._views.values())
+            self._views.clear()
+        self._drop(dropped)
+
+    def _resolve(self, name: TableName, version: int) -> str:
+        text = at_version(name, version)
+        frame = self._spark.sql(f"SELECT * FROM {text}")
+        if any(_CHAR_TYPE in field.metadata for field in frame.schema.fields):
+            # How Spark compares CHAR depends on the table being named itself.
+            return text
+        view = f"__hr_pin_{uuid.uuid4().hex}"
+        frame.createOrReplaceTempView(view)
+        return quote(view)
+
+    def _drop(self, relations: list[str]) -> None:
+        for relation in relations:
+            if relation.startswith("`__hr_pin_"):
+                try:
+                    self._spark.catalog.dropTempView(relation.strip("`"))
+                except PySparkException:
+                    # The session may be gone, and its views with it.
+                    return
+
+
+def at_version(name: TableName, version: int) -> str:
+    """Name a table at a version in the words of SQL.
+
+    >>> at_version(TableName("shop", "orders"), 7)
+    '`shop`.`orders` VERSION AS OF 7'
+    """
+    return f"{name.sql} VERSION AS OF {version}"

@@ -75,6 +75,8 @@ def _start_context(settings: Settings) -> SparkContext:
     # PySpark logs every analysis error as JSON; we raise it with a code and a hint instead.
     logging.getLogger("SQLQueryContextLogger").disabled = True
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # User-defined functions run in the Python that defined them, with its packages.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName("headrace").master(settings.master)
     for key, value in _context_options(settings).items():
         builder = builder.config(key, value)

@@ -8,6 +8,7 @@ import typer
 
 import headrace
 from headrace.cli.begin import demo, doctor, init
+from headrace.cli.bench import bench
 from headrace.cli.command import register
 from headrace.cli.define import alter, create, drop
 from headrace.cli.inspect import dag, history, list_, status
@@ -38,6 +39,7 @@ for command in (
     verify,
     dag,
     run,
+    bench,
     doctor,
 ):
     register(app, command)

@@ -1,0 +1,1 @@
+"""Measurements of refreshes: what a change costs against recomputing, as ratios within one run."""

@@ -1,0 +1,123 @@
+"""One size of table and one size of change: every query in every mode, on the same changes, in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import headrace
+from headrace.bench.measure import Timings, in_turn
+from headrace.bench.workload import Kind, Pattern, Workload
+
+MODES = ("FULL", "DIFFERENTIAL", "AUTO")
+APPEND = "append"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """How large the table and its change are, and where in the table the change falls."""
+
+    rows: int
+    share: float
+    pattern: Pattern
+    kind: Kind = "mixed"
+
+    @property
+    def changes(self) -> int:
+        return max(1, round(self.rows * self.share))
+
+
+class MismatchError(Exception):
+    """A stream table differed from its query."""
+
+
+@dataclass
+class Matrix:
+    """Stream tables of all queries in all modes over one workload, measured cell by cell."""
+
+    hr: headrace.Headrace
+    workload: Workload
+    queries: Sequence[str]
+    modes: Sequence[str] = MODES
+    report: Callable[[str], None] = print
+
+    def create(self) -> None:
+        """Create the stream tables and load them."""
+        for query in self.queries:
+            for mode in self.modes:
+                self.hr.create_stream_table(
+                    self._table(query, mode), self.workload.query(query), refresh_mode=mode
+                )
+
+    def measure(self, cell: Cell, rounds: int) -> Iterator[dict[str, object]]:
+        """Change the sources round by round, refresh every table after each, and give medians by query."""
+        timings: dict[str, Timings] = {query: Timings() for query in self.queries}
+        actions: dict[str, set[str]] = {query: set() for query in self.queries}
+        jobs: dict[str, int] = {}
+        appends = Timings()
+        for number in range(rounds + 1):
+            self.workload.change(cell.changes, cell.pattern, cell.kind)
+            self._append(appends, cell.changes)
+            for query in self.queries:
+                for mode in in_turn(self.modes, number):
+                    result = self.hr.refresh_stream_table(self._table(query, mode))
+                    timings[query].add(mode, result.duration_ms / 1000)
+                    if mode == "AUTO":
+                        actions[query].add(str(result.action))
+                    if mode == "DIFFERENTIAL":
+                        jobs[query] = result.spark_jobs
+            self.report(f"  round {number} of {rounds} done")
+        for query in self.queries:
+            self._verify(query)
+            yield self._row(query, cell, timings[query], appends, sorted(actions[query]), jobs.get(query))
+
+    def drop(self) -> None:
+        for query in self.queries:
+            for mode in self.modes:
+                self.hr.drop_stream_table(self._table(query, mode))
+
+    def _row(
+        self,
+        query: str,
+        cell: Cell,
+        timings: Timings,
+        appends: Timings,
+        auto: Sequence[str],
+        jobs: int | None,
+    ) -> dict[str, object]:
+        seconds = {mode: round(timings.median(mode), 3) for mode in self.modes}
+        append = appends.median(APPEND)
+        row: dict[str, object] = {
+            "rows": cell.rows,
+            "change": f"{cell.share:.1%}",
+            "pattern": cell.pattern if cell.kind == "mixed" else f"{cell.pattern}, adds",
+            "query": query,
+            **seconds,
+            APPEND: round(append, 3),
+        }
+        if "FULL" in seconds and "DIFFERENTIAL" in seconds:
+            row["speed-up"] = round(seconds["FULL"] / seconds["DIFFERENTIAL"], 2)
+            row["of append"] = round(seconds["DIFFERENTIAL"] / append, 2)
+        if "AUTO" in seconds:
+            best = min(seconds[mode] for mode in self.modes if mode != "AUTO")
+            row |= {"AUTO of best": round(seconds["AUTO"] / best, 2), "AUTO took": ", ".join(auto)}
+        return row | {"jobs": jobs}
+
+    def _append(self, timings: Timings, count: int) -> None:
+        """Append as many rows to a table that nothing reads, as a measure of the machine."""
+        self.hr.spark.sql(
+            f"CREATE TABLE IF NOT EXISTS {self.workload.schema}.appended USING delta "
+            f"AS SELECT * FROM {self.workload.sales} LIMIT 0"
+        )
+        timings.time(APPEND, lambda: self.workload.append_to(f"{self.workload.schema}.appended", 0, count))
+
+    def _verify(self, query: str) -> None:
+        for mode in self.modes:
+            found = self.hr.verify(self._table(query, mode))
+            if not found.ok:
+                raise MismatchError(
+                    f"{query} in mode {mode}: {found.missing:,} rows missing, {found.extra:,} extra"
+                )
+
+    def _table(self, query: str, mode: str) -> str:
+        return f"{self.workload.schema}.{query.replace(' + ', '_').replace(' ', '_')}_{mode.lower()}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace import Headrace, HeadraceError
-from tests.conftest import rows
+from tests.conftest import refreshed, rows
 
 TOTALS = "SELECT customer, SUM(amount) AS total, COUNT(*) AS orders FROM orders GROUP BY customer"
 
@@ -188,3 +188,16 @@ def test_python_call_matches_the_statement(shop: Headrace) -> None:
     with pytest.raises(HeadraceError) as refusal:
         shop.create_stream_table("totals", TOTALS)
     assert refusal.value.code == "name_taken"
+
+
+def test_a_variant_in_the_output_is_recomputed(lake: Headrace) -> None:
+    lake.sql("CREATE TABLE t (id INT, v VARIANT) USING delta")
+    lake.sql("INSERT INTO t SELECT 1, parse_json('{\"a\": 1}')")
+    with pytest.raises(HeadraceError) as refused:
+        lake.sql("CREATE STREAM TABLE st REFRESH MODE DIFFERENTIAL AS SELECT id, v FROM t")
+    assert refused.value.code == "ungroupable_type"
+    lake.sql("CREATE STREAM TABLE st AS SELECT id, v FROM t")
+    lake.sql("INSERT INTO t SELECT 2, parse_json('[2]')")
+    result = refreshed(lake, "st")
+    assert (result.action, result.rows_inserted) == ("FULL", 2)
+    assert "VARIANT" in result.reason

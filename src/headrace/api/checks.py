@@ -60,7 +60,7 @@ def check_query(
     )
     check_no_cycle(catalog, name, dependencies)
     plan = definitions.plan_of(analysis, tuple(column for column, _ in columns))
-    effective, reason = _effective_mode(mode, analysis, plan, offset)
+    effective, reason = _effective_mode(mode, analysis, plan, columns, offset)
     return Checked(analysis, plan, columns, dependencies, effective, reason, analysis.notices)
 
 
@@ -150,7 +150,11 @@ def check_no_cycle(catalog: Catalog, name: TableName, dependencies: Sequence[Dep
 
 
 def _effective_mode(
-    mode: RefreshMode, analysis: Analysis, plan: Plan, offset: Position | None
+    mode: RefreshMode,
+    analysis: Analysis,
+    plan: Plan,
+    columns: Sequence[tuple[str, str]],
+    offset: Position | None,
 ) -> tuple[str, str]:
     """Decide how a table of this mode is refreshed, and say why."""
     if mode is RefreshMode.FULL:
@@ -165,6 +169,16 @@ def _effective_mode(
                 position=shift(refusal.position, offset),
             )
         return "FULL", f"{refusal.construct}: {refusal.reason}"
+    variants = [name for name, type_ in columns if "variant" in type_]
+    if variants:
+        reason = f"output column {variants[0]!r} is a VARIANT, of which Spark cannot tell equal ones"
+        if mode is not RefreshMode.AUTO:
+            raise HeadraceError(
+                "ungroupable_type",
+                f"This query cannot be maintained incrementally: {reason}.",
+                hint="Show its parts with variant_get or its text with to_json, or use REFRESH MODE FULL.",
+            )
+        return "FULL", reason
     if isinstance(plan.root, Opaque) and mode is RefreshMode.AUTO:
         return "FULL", f"the query has no operators of its own: {plan.root.reason}"
     return "DIFFERENTIAL", "every operator of the query has a rule"

@@ -22,6 +22,7 @@ from headrace.catalog.records import RefreshOutcome, StreamTableChanges
 from headrace.config import Settings
 from headrace.delta.state import state_plan
 from headrace.errors import HeadraceError
+from headrace.plan.repeatable import unrepeatable
 from headrace.refresh.blame import Blame, blame
 from headrace.refresh.by_state import StateChange, state_table
 from headrace.refresh.choice import Figures, gather, prefers_full
@@ -90,7 +91,7 @@ class Refresher:
             attempt = Attempt(table, lease, moment or datetime.now(UTC), clock, gate)
             try:
                 task = self._prepare(attempt, pins or {})
-                return self._carry_out(task, self._decide(task, full=full))
+                return self._carry_out_or_rebuild(task, self._decide(task, full=full))
             except Withheld as withheld:
                 return self._withhold(attempt, withheld)
             except Exception as error:
@@ -152,6 +153,22 @@ class Refresher:
             change_rows += estimate_changes(source, old[str(name)], now).rows
             source_rows += self._row_counts.of(source, now) or 0
         return gather(change_rows, source_rows, self._catalog.history(task.table.name, limit=20))
+
+    def _carry_out_or_rebuild(self, task: Task, decision: Decision) -> RefreshResult:
+        """Carry out a decision; where rows that a change takes away are stored otherwise, load anew."""
+        try:
+            return self._carry_out(task, decision)
+        except HeadraceError as error:
+            if error.code != "storage_lacks_rows":
+                raise
+            table, attempt = task.table, task.attempt
+            doubtful = ", ".join(unrepeatable(self.definitions.plan(table, task.analysis)))
+            why = "rows to be taken away are stored with other values"
+            reason = f"{why}, as {doubtful} may give computed again" if doubtful else why
+            self._record_failure(attempt, error, {})
+            attempt.refresh = None
+            self._catalog.raise_alert("reinitialize_needed", f"{table.name}: {reason}", table.name)
+            return self._carry_out(task, Decision(Action.REINITIALIZE, reason))
 
     def _carry_out(self, task: Task, decision: Decision) -> RefreshResult:
         if decision.action is Action.NO_DATA:

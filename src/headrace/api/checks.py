@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 
 from pyspark.errors import AnalysisException, ParseException
@@ -21,6 +21,7 @@ from headrace.runtime.relations import describe
 from headrace.sources.registry import unsupported_source
 from headrace.sql.analysis import Analysis
 from headrace.sql.names import TableName
+from headrace.sql.refusals import non_deterministic_calls
 
 # Types that Delta cannot store.
 _UNSTORABLE = ("void", "interval")
@@ -60,6 +61,8 @@ def check_query(
     )
     check_no_cycle(catalog, name, dependencies)
     plan = definitions.plan_of(analysis, tuple(column for column, _ in columns))
+    unrepeated = non_deterministic_calls(analysis.text, definitions.functions(analysis).non_deterministic)
+    analysis = replace(analysis, refusals=(*analysis.refusals, *unrepeated))
     effective, reason = _effective_mode(mode, analysis, plan, columns, offset)
     return Checked(analysis, plan, columns, dependencies, effective, reason, analysis.notices)
 

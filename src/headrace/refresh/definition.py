@@ -7,6 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 from headrace.catalog import Frontier, StreamTable
 from headrace.errors import HeadraceError
 from headrace.plan.build import Plan, plan_query
+from headrace.runtime.functions import UserFunctions, user_functions
 from headrace.runtime.relations import resolve
 from headrace.sources.pins import Pins, at_version
 from headrace.sql.analysis import Analysis, analyze
@@ -21,6 +22,7 @@ class Definitions:
         self.pins = pins
         self._kept: dict[tuple[str, str], Analysis] = {}
         self._plans: dict[tuple[str, tuple[str, ...]], Plan] = {}
+        self._functions: dict[str, UserFunctions] = {}
 
     def of(self, table: StreamTable, *, fresh: bool = False) -> Analysis:
         """Analyse a stream table's query; `fresh` looks at the sources' schemas again."""
@@ -41,8 +43,16 @@ class Definitions:
     def plan_of(self, analysis: Analysis, output: tuple[str, ...]) -> Plan:
         key = (analysis.expanded, output)
         if key not in self._plans:
-            self._plans[key] = plan_query(analysis, output=output)
+            aggregates = self.functions(analysis).aggregates
+            self._plans[key] = plan_query(analysis, output=output, user_aggregates=aggregates)
         return self._plans[key]
+
+    def functions(self, analysis: Analysis) -> UserFunctions:
+        """Tell what the registered functions are that a query calls."""
+        if analysis.expanded not in self._functions:
+            query = analysis.bound(lambda name: name.sql)
+            self._functions[analysis.expanded] = user_functions(self._spark, query)
+        return self._functions[analysis.expanded]
 
     def analyze(self, query: str, current_schema: str) -> Analysis:
         return analyze(query, current_schema=current_schema, resolve=lambda name: resolve(self._spark, name))

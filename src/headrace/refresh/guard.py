@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from headrace.catalog import StreamTable
@@ -20,7 +21,10 @@ def misread(spark: SparkSession, pins: Pins, table: StreamTable, plan: Plan) -> 
     def at_frontier(name: TableName, _state: State) -> str:
         return pins.relation(name, frontier[str(name)])
 
-    planned = spark.sql(query_sql(plan, at_frontier))
+    try:
+        planned = spark.sql(query_sql(plan, at_frontier))
+    except AnalysisException as error:
+        return f"Spark does not run the plan: {error.getCondition()}"
     planned = planned.select(*(quote(name) for name, _ in table.columns))
     types = {field.name.lower(): field.dataType.simpleString() for field in planned.schema.fields}
     for name, type_ in table.columns:

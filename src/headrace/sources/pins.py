@@ -8,8 +8,10 @@ the old one of the next, and all stream tables over a source share both.
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from collections import OrderedDict
+from collections.abc import Iterator
 from typing import TypeAlias
 
 from pyspark.errors import PySparkException
@@ -19,6 +21,8 @@ from headrace.catalog import SourceVersion
 from headrace.sql.names import TableName, quote
 
 _KEPT = 64
+# A name given out may be on its way into a query.
+_IN_USE_SECONDS = 60.0
 _CHAR_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
 
 Key: TypeAlias = tuple[TableName, str, int]
@@ -29,7 +33,7 @@ class Pins:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
-        self._views: OrderedDict[Key, str] = OrderedDict()
+        self._views: OrderedDict[Key, tuple[str, float]] = OrderedDict()
         self._lock = threading.Lock()
 
     def relation(self, name: TableName, version: SourceVersion) -> str:
@@ -38,18 +42,31 @@ class Pins:
         with self._lock:
             known = self._views.get(key)
             if known is not None:
-                self._views.move_to_end(key)
-                return known
+                return self._use(key, known[0])
         made = self._resolve(name, version.version)
         with self._lock:
-            self._views[key] = made
-            dropped = [self._views.popitem(last=False)[1] for _ in range(len(self._views) - _KEPT)]
+            self._use(key, made)
+            dropped = list(self._idle())
         self._drop(dropped)
         return made
 
+    def _use(self, key: Key, relation: str) -> str:
+        self._views[key] = relation, time.monotonic()
+        self._views.move_to_end(key)
+        return relation
+
+    def _idle(self) -> Iterator[str]:
+        """Forget the least used relations beyond those kept, except names that were given out just now."""
+        while len(self._views) > _KEPT:
+            key, (relation, used) = next(iter(self._views.items()))
+            if time.monotonic() - used < _IN_USE_SECONDS:
+                return
+            del self._views[key]
+            yield relation
+
     def close(self) -> None:
         with self._lock:
-            dropped = list(self._views.values())
+            dropped = [relation for relation, _ in self._views.values()]
             self._views.clear()
         self._drop(dropped)
 

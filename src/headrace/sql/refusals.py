@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 
@@ -88,6 +89,17 @@ _TIME_TRAVEL = (
     "the table is pinned by the query itself, so it has no changes to follow.",
     "Leave the AS OF clause out: a refresh pins every source, or use REFRESH MODE FULL.",
 )
+
+
+def non_deterministic_calls(text: str, names: Set[str]) -> tuple[Refusal, ...]:
+    """The registered functions that a text calls and whose value is not decided by their arguments."""
+    reason, hint = _FUNCTION_REASONS["non_deterministic_function"]
+    found = []
+    for name in sorted(names):
+        place = re.search(rf"\b{re.escape(name)}\b", text, re.IGNORECASE)
+        position = position_at(text, place.start()) if place else None
+        found.append(Refusal("non_deterministic_function", f"{name}()", reason, hint, position))
+    return tuple(found)
 
 
 def _functions(text: str, tokens: Sequence[Token], columns: Set[str]) -> Iterator[Refusal]:

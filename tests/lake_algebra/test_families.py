@@ -66,6 +66,8 @@ QUERIES = {
     "no group": "SELECT COUNT(*) AS n, SUM(a) AS s, MIN(a) AS lo FROM t",
     "sum of nothing": "SELECT k, SUM(a) AS s FROM t GROUP BY k",
     "having": "SELECT k, COUNT(*) AS n FROM t GROUP BY k HAVING COUNT(*) > 1",
+    "counts of counts": "SELECT n, COUNT(*) AS groups FROM (SELECT k, COUNT(a) AS n FROM t GROUP BY k) "
+    "GROUP BY n",
     "extremum": "SELECT k, MIN(a) AS lo, MAX(a) AS hi FROM t GROUP BY k",
     "decimals": "SELECT k, SUM(price) AS s, AVG(price) AS m, COUNT(price) AS n FROM d GROUP BY k",
     "correlated count": "SELECT DISTINCT t.id, (SELECT COUNT(*) FROM u WHERE u.k = t.k) AS n FROM t",

@@ -81,7 +81,9 @@ class _Search:
 
     def settle(self, batch: Sequence[_Candidates]) -> None:
         """Take candidates that are wanted, of equal ones no more than are wanted."""
-        rows = pa.concat_tables([self.losses.select(self.match), *(part.rows for part in batch)])
+        wanted_rows = self.losses.select(self.match)
+        # What Spark computed may say that it is never NULL where the table does not.
+        rows = pa.concat_tables([wanted_rows, *(part.rows for part in batch)], promote_options="default")
         codes = row_codes(rows, self.match)
         wanted, offered = codes[: self.losses.num_rows], codes[self.losses.num_rows :]
         order = np.argsort(wanted, kind="stable")

@@ -23,6 +23,7 @@ from headrace.sql.names import TableName, quote
 _KEPT = 64
 # A name given out may be on its way into a query.
 _IN_USE_SECONDS = 60.0
+_GLOBAL = "`global_temp`."
 _CHAR_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
 
 Key: TypeAlias = tuple[TableName, str, int]
@@ -77,14 +78,15 @@ class Pins:
             # How Spark compares CHAR depends on the table being named itself.
             return text
         view = f"__hr_pin_{uuid.uuid4().hex}"
-        frame.createOrReplaceTempView(view)
-        return quote(view)
+        # SHOW TABLES lists the session's own views, but not these.
+        frame.createGlobalTempView(view)
+        return _GLOBAL + quote(view)
 
     def _drop(self, relations: list[str]) -> None:
         for relation in relations:
-            if relation.startswith("`__hr_pin_"):
+            if relation.startswith(_GLOBAL):
                 try:
-                    self._spark.catalog.dropTempView(relation.strip("`"))
+                    self._spark.catalog.dropGlobalTempView(relation.removeprefix(_GLOBAL).strip("`"))
                 except PySparkException:
                     # The session may be gone, and its views with it.
                     return

@@ -9,7 +9,7 @@ from headrace.catalog import StreamTable
 from headrace.delta.compile import query_sql
 from headrace.plan.build import Plan
 from headrace.plan.nodes import State
-from headrace.refresh.verify import comparable, difference
+from headrace.refresh.verify import count_difference, stored_rows
 from headrace.sources.pins import Pins
 from headrace.sql.names import TableName, quote
 
@@ -30,8 +30,8 @@ def misread(spark: SparkSession, pins: Pins, table: StreamTable, plan: Plan) -> 
     for name, type_ in table.columns:
         if types[name.lower()] != type_:
             return f"column {name} is {types[name.lower()]} in the plan and {type_} in the query"
-    stored = spark.sql(f"SELECT * FROM {table.name.sql} VERSION AS OF {table.storage_version}")
-    row = difference(comparable(planned, table), comparable(stored, table)).collect()[0]
-    if row.missing or row.extra:
-        return f"the plan gives {row.missing or 0} rows that the query does not, and lacks {row.extra or 0}"
+    stored = stored_rows(spark, table)
+    missing, extra, _ = count_difference(planned, stored, table)
+    if missing or extra:
+        return f"the plan gives {missing} rows that the query does not, and lacks {extra}"
     return None

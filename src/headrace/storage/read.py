@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from headrace.sql.names import TableName
 from headrace.storage.apply.skipping import FileFilter
 from headrace.storage.reach import driver_obstacle
 from headrace.storage.snapshot import UnreadableLog, read_snapshot
@@ -28,15 +29,29 @@ def rows_of_keys(
     spark: SparkSession, storage: Storage, keys: pa.Table, columns: Sequence[str]
 ) -> DataFrame | None:
     """Give a frame that holds all rows of the given keys, and others; None where only Delta can read them."""
+    return _frame(spark, storage, FileFilter(keys, columns), None)
+
+
+def rows_at(spark: SparkSession, storage: Storage, name: TableName, version: int) -> DataFrame:
+    """Give all rows of a version, by its files where it is the newest and they are few."""
+    frame = _frame(spark, storage, None, version)
+    return spark.sql(f"SELECT * FROM {name.sql} VERSION AS OF {version}") if frame is None else frame
+
+
+def _frame(
+    spark: SparkSession, storage: Storage, wanted: FileFilter | None, version: int | None
+) -> DataFrame | None:
     if _PATTERNS & set(storage.location):
         return None
     try:
         snapshot = read_snapshot(storage.log)
     except UnreadableLog:
         return None
+    if version not in {None, snapshot.version}:
+        return None
     if driver_obstacle(snapshot) or any(file.vector for file in snapshot.files):
         return None
-    files = FileFilter(keys, columns).select(snapshot.files)
+    files = wanted.select(snapshot.files) if wanted is not None else snapshot.files
     if len(files) > _MOST_FILES:
         return None
     schema = StructType.fromJson(json.loads(snapshot.metadata["schemaString"]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace import Headrace, HeadraceError
-from tests.conftest import refreshed, rows
+from tests.conftest import holds, refreshed, rows
 
 TOTALS = "SELECT customer, SUM(amount) AS total FROM orders GROUP BY customer"
 
@@ -30,7 +30,7 @@ def test_schedule_and_mode(totals: Headrace) -> None:
 def test_query_is_replaced_and_loaded(totals: Headrace) -> None:
     totals.sql("ALTER STREAM TABLE totals AS SELECT id, region FROM customers WHERE region IS NOT NULL")
     assert rows(totals, "SELECT * FROM totals") == [(1, "north"), (3, "south")]
-    assert totals.verify("totals").ok
+    assert holds(totals, "totals")
     assert totals.catalog.history()[0].action == "REINITIALIZE"
     assert {row.source for row in totals.dependencies().collect()} == {"default.customers"}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace import Headrace, HeadraceError
-from tests.conftest import refreshed, rows
+from tests.conftest import holds, refreshed, rows
 
 TOTALS = "SELECT customer, SUM(amount) AS total, COUNT(*) AS orders FROM orders GROUP BY customer"
 
@@ -15,7 +15,7 @@ def test_created_table_holds_the_query_s_rows_and_only_its_columns(shop: Headrac
 
     assert rows(shop, "SELECT * FROM totals") == rows(shop, TOTALS)
     assert shop.sql("SELECT * FROM totals").columns == ["customer", "total", "orders"]
-    assert shop.verify("totals").ok
+    assert holds(shop, "totals")
 
 
 def test_definition_dependencies_and_columns_used_are_stored(shop: Headrace) -> None:
@@ -47,7 +47,7 @@ def test_star_is_expanded_and_recorded_with_a_notice(
     assert shop.refresh_stream_table("copy").action == "FULL"
     assert shop.sql("SELECT * FROM copy").columns == ["id", "name", "region"]
     assert shop.sql("SELECT * FROM copy WHERE id = 4").count() == 1
-    assert shop.verify("copy").ok
+    assert holds(shop, "copy")
 
 
 def test_created_without_loading(shop: Headrace) -> None:
@@ -56,7 +56,7 @@ def test_created_without_loading(shop: Headrace) -> None:
     assert shop.catalog.find(shop.qualify("totals")).status == "INITIALIZING"
 
     assert shop.refresh_stream_table("totals").reason == "first load"
-    assert shop.verify("totals").ok
+    assert holds(shop, "totals")
     assert shop.sql("SELECT * FROM totals").count() == 3
 
 
@@ -68,7 +68,7 @@ def test_views_are_expanded_and_recorded(shop: Headrace) -> None:
     assert kinds == {("default.orders", "TABLE"), ("default.big", "VIEW")}
     shop.sql("INSERT INTO orders VALUES (9, 9, 99)")
     assert shop.refresh_stream_table("buyers").action == "FULL"
-    assert shop.verify("buyers").ok
+    assert holds(shop, "buyers")
     assert (9, 1) in rows(shop, "SELECT * FROM buyers")
 
 
@@ -79,7 +79,7 @@ def test_names_are_qualified_at_creation(shop: Headrace) -> None:
     shop.sql("USE marts")
 
     assert shop.refresh_stream_table("ids").action == "NO_DATA"
-    assert shop.verify("ids").ok
+    assert holds(shop, "ids")
     assert rows(shop, "SELECT * FROM ids") == [(1,), (2,), (3,)]
     shop.sql("DROP STREAM TABLE IDS")
     assert shop.stream_tables().count() == 0
@@ -103,7 +103,7 @@ def test_or_replace_changes_only_what_differs(shop: Headrace) -> None:
 
     shop.sql("CREATE OR REPLACE STREAM TABLE totals SCHEDULE '2 minutes' AS SELECT region FROM customers")
     assert rows(shop, "SELECT * FROM totals") == rows(shop, "SELECT region FROM customers")
-    assert shop.verify("totals").ok
+    assert holds(shop, "totals")
 
 
 REFUSED = [
@@ -132,17 +132,17 @@ REFUSED = [
 
 @pytest.mark.parametrize(("statement", "code"), REFUSED, ids=[code or "refusal" for _, code in REFUSED])
 def test_refused_with_a_code_and_a_hint_and_nothing_written(
-    shop: Headrace, statement: str, code: str | None
+    standing_shop: Headrace, statement: str, code: str | None
 ) -> None:
-    before = rows(shop, "SHOW TABLES")
+    before = rows(standing_shop, "SHOW TABLES")
     with pytest.raises(HeadraceError) as refusal:
-        shop.sql(statement)
+        standing_shop.sql(statement)
 
     assert code is None or refusal.value.code == code, str(refusal.value)
     assert refusal.value.hint
-    assert shop.stream_tables().count() == 0
-    assert rows(shop, "SHOW TABLES") == before
-    assert shop.sql("SELECT * FROM orders").count() == 5
+    assert standing_shop.stream_tables().count() == 0
+    assert rows(standing_shop, "SHOW TABLES") == before
+    assert standing_shop.sql("SELECT * FROM orders").count() == 5
 
 
 def test_errors_name_their_place_in_the_whole_statement(shop: Headrace) -> None:
@@ -177,14 +177,14 @@ def test_columns_with_odd_names(shop: Headrace) -> None:
     assert shop.sql("SELECT * FROM odd").columns == ["the id, (n)", "naïve"]
     shop.sql("INSERT INTO orders VALUES (70, 1, 3)")
     assert shop.refresh_stream_table("odd").action == "FULL"
-    assert shop.verify("odd").ok
+    assert holds(shop, "odd")
 
 
 def test_python_call_matches_the_statement(shop: Headrace) -> None:
     shop.create_stream_table("totals", TOTALS, schedule="5 minutes", comment="c", cluster_by=["customer"])
     table = shop.catalog.find(shop.qualify("totals"))
     assert (table.schedule, table.comment, table.cluster_by) == ("5 minutes", "c", ("customer",))
-    assert shop.verify("totals").ok
+    assert holds(shop, "totals")
     with pytest.raises(HeadraceError) as refusal:
         shop.create_stream_table("totals", TOTALS)
     assert refusal.value.code == "name_taken"

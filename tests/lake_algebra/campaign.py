@@ -19,7 +19,8 @@ import headrace
 from headrace import Headrace, HeadraceError
 from headrace.catalog import Action
 from tests.algebra.queries import Generator, Schema, random_row, random_schema
-from tests.lake_algebra.play import SMALL, rows_of, stored_rows
+from tests.conftest import SMALL
+from tests.lake_algebra.play import rows_of, stored_rows
 from tests.lake_algebra.sources import SourceTable
 
 # Stream tables over one set of sources.

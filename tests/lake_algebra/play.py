@@ -21,14 +21,6 @@ from headrace.refresh.result import RefreshResult
 Row = tuple[Any, ...]
 Rows = Counter[Row]
 
-# The data are a handful of rows: partitions and compiled code would cost more than they save.
-SMALL = {
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.shuffle.partitions": "1",
-    "spark.databricks.delta.snapshotPartitions": "1",
-}
-
 
 @dataclass(frozen=True)
 class Step:

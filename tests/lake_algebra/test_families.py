@@ -8,7 +8,8 @@ from decimal import Decimal
 import pytest
 
 import headrace
-from tests.lake_algebra.play import SMALL, Rows, Story, play
+from tests.conftest import SMALL
+from tests.lake_algebra.play import Rows, Story, play
 
 # The first test waits for all rounds of all queries.
 pytestmark = pytest.mark.timeout(1800)

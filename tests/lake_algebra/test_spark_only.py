@@ -12,7 +12,8 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 import headrace
 from headrace import Headrace, HeadraceError
-from tests.lake_algebra.play import SMALL, Story, play
+from tests.conftest import SMALL
+from tests.lake_algebra.play import Story, play
 
 # The first test waits for all rounds of all queries.
 pytestmark = pytest.mark.timeout(1800)

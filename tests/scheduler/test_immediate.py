@@ -9,7 +9,7 @@ import pytest
 
 import headrace
 from headrace import Headrace, HeadraceError
-from tests.conftest import rows
+from tests.conftest import holds, rows
 
 QUERY = "SELECT customer, SUM(100 DIV amount) AS q, COUNT(*) AS n FROM {} GROUP BY customer"
 WRITES = [
@@ -36,7 +36,7 @@ def hr(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Headrace]:
 
 def follows(hr: Headrace) -> bool:
     """Tell whether both IMMEDIATE tables equal their queries over the table as it is now."""
-    assert all(hr.verify(name).ok for name in ("middle", "top", "copy", "later"))
+    assert all(holds(hr, name) for name in ("middle", "top", "copy", "later"))
     return rows(hr, "SELECT * FROM top") == rows(hr, QUERY.format("orders")) and rows(
         hr, "SELECT * FROM copy"
     ) == rows(hr, "SELECT id, amount FROM orders")

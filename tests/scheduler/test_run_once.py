@@ -14,7 +14,7 @@ import headrace
 from headrace import Headrace, HeadraceError
 from headrace.scheduler.report import TickReport
 from headrace.scheduler.snapshot import Snapshot
-from tests.conftest import rows
+from tests.conftest import holds, rows
 
 TABLES = ("base", "sums", "shares", "tip")
 
@@ -43,7 +43,7 @@ def ran(hr: Headrace) -> TickReport:
     """Run what is due within the hour, and hold every table to the invariant."""
     report = hr.run_once(at=datetime.now(UTC) + timedelta(hours=1))
     for table in TABLES:
-        assert hr.verify(table).ok, table
+        assert holds(hr, table), table
     return report
 
 
@@ -156,7 +156,7 @@ def test_a_snapshot_of_no_common_moment_is_refused(hr: Headrace) -> None:
     assert ran(hr).ok
     hr.sql("INSERT INTO sales VALUES (200, 4, 8)")
     hr.refresh_stream_table("base")
-    assert hr.verify("base").ok
+    assert holds(hr, "base")
     with pytest.raises(HeadraceError, match="newest common moment") as refused:
         hr.snapshot(datetime.now(UTC), tables=["base", "tip"])
     assert refused.value.code == "no_snapshot"
@@ -169,7 +169,7 @@ def test_refresh_with_upstream_brings_all_to_one_moment(hr: Headrace) -> None:
     hr.sql("INSERT INTO sales VALUES (300, 5, 6)")
     [row] = hr.sql("REFRESH STREAM TABLE tip WITH UPSTREAM").collect()
     assert row.action == "DIFFERENTIAL"
-    assert all(hr.verify(table).ok for table in TABLES)
+    assert all(holds(hr, table) for table in TABLES)
     assert (5,) in rows(hr, "SELECT shop FROM tip")
     assert len(set(stamps(hr).values())) == 1
 

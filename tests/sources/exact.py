@@ -16,6 +16,7 @@ from headrace.sources.changes import Limits, SourceChange, read_changes
 from headrace.sources.delta import DeltaSource
 from headrace.sources.registry import Sources
 from headrace.sql.names import parse_name
+from headrace.storage.read import source_rows
 
 PATHS: Mapping[str, Limits] = {
     "feed on the driver": Limits(),
@@ -26,7 +27,7 @@ PATHS: Mapping[str, Limits] = {
 
 
 def source_of(hr: Headrace, name: str) -> DeltaSource:
-    return Sources(hr.spark).find(parse_name(name, hr.current_schema()))
+    return Sources(hr.spark, source_rows).find(parse_name(name, hr.current_schema()))
 
 
 def at(source: DeltaSource, version: int) -> SourceVersion:

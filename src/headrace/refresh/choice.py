@@ -10,6 +10,8 @@ from headrace.catalog import Action, RefreshRecord, RefreshState
 
 # Older refreshes tell of another size of table.
 _RECENT = 5
+# A smaller gain is lost in the noise between two refreshes, and not worth rewriting the table for.
+_NOTICED_MS = 300
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ def prefers_full(figures: Figures, threshold: float) -> str | None:
         if figures.ratio > threshold:
             return f"{figures.ratio:.0%} of the source rows changed, over the threshold of {threshold:.0%}"
         return None
-    if figures.differential_ms > figures.full_ms:
+    if figures.differential_ms - figures.full_ms > _NOTICED_MS:
         return (
             f"the change would take about {figures.differential_ms:,.0f} ms, "
             f"recomputing about {figures.full_ms:,.0f} ms"

@@ -62,16 +62,18 @@ class Definitions:
         schema = self._pinned(analysis, frontier).schema
         return {field.name.lower(): field.dataType.simpleString() for field in schema.fields}
 
-    def rows_at(self, table: StreamTable, analysis: Analysis, frontier: Frontier) -> DataFrame:
+    def rows_at(
+        self, table: StreamTable, analysis: Analysis, frontier: Frontier, *, by_delta: bool = False
+    ) -> DataFrame:
         """Give the defining query over its sources at a frontier, with the columns it was created with."""
-        rows = self._pinned(analysis, frontier)
+        rows = self._pinned(analysis, frontier, by_delta=by_delta)
         _check_columns(table, rows)
         return rows.select(*(quote(name) for name, _ in table.columns))
 
-    def _pinned(self, analysis: Analysis, frontier: Frontier) -> DataFrame:
+    def _pinned(self, analysis: Analysis, frontier: Frontier, *, by_delta: bool = False) -> DataFrame:
         return self._spark.sql(
             analysis.bound(
-                lambda name: self.pins.relation(name, frontier[str(name)]),
+                lambda name: self.pins.relation(name, frontier[str(name)], by_delta=by_delta),
                 plain=lambda name: at_version(name, frontier[str(name)].version),
             )
         )

@@ -34,7 +34,7 @@ from headrace.refresh.jobs import count_jobs
 from headrace.refresh.poison import name_poisoned_row
 from headrace.refresh.recover import recover
 from headrace.refresh.result import RefreshResult
-from headrace.refresh.sizes import RowCounts
+from headrace.refresh.sizes import RowCounts, Stored, stored_size
 from headrace.refresh.task import Attempt, Decision, Gate, Task, Withheld
 from headrace.refresh.watch import why_reinitialize
 from headrace.runtime.relations import describe
@@ -42,11 +42,15 @@ from headrace.sources.changes import estimate_changes
 from headrace.sources.registry import Sources
 from headrace.sql.analysis import Analysis
 from headrace.sql.names import TableName
-from headrace.storage.apply import apply_change
+from headrace.storage.apply import FEW_ROWS, apply_change, replace_rows
 from headrace.storage.maintain import maintain
 from headrace.storage.marker import Marker
+from headrace.storage.read import source_rows
 from headrace.storage.state import has_state
 from headrace.storage.table import Storage, create_storage
+
+# Files of sources up to this size, compressed, are small however wide their rows.
+_FEW_BYTES = 32 << 20
 
 
 class Refresher:
@@ -57,7 +61,7 @@ class Refresher:
         self._catalog = catalog
         self._settings = settings
         self._owner = this_owner()
-        self.sources = Sources(spark)
+        self.sources = Sources(spark, source_rows)
         self.definitions = Definitions(spark, self.sources.pins)
         self._row_counts = RowCounts()
 
@@ -266,7 +270,9 @@ class Refresher:
             table = self._redescribe(task, analysis) if new_schema else table
             rows = self.definitions.rows_at(table, analysis, task.frontier)
             task.attempt.pass_gate(decision.action)
-            commit = task.storage.overwrite(rows, marker, new_schema=new_schema)
+            commit = replace_rows(
+                task.storage, rows, marker, few=self._is_small(task, before), new_schema=new_schema
+            )
         inserted = commit.metric("numOutputRows")
         result = task.result(decision, inserted=inserted, deleted=before, jobs=jobs.count)
         changes = task.progress()
@@ -279,6 +285,15 @@ class Refresher:
         if table.effective_mode == "DIFFERENTIAL" and (table.frontier is None or new_schema):
             self._guard_plan(table.name, analysis)
         return result
+
+    def _is_small(self, task: Task, rows: int) -> bool:
+        """Tell whether the whole contents fit the driver, by what is stored and what it comes from."""
+        if self._settings.apply == "spark" or rows > FEW_ROWS:
+            return False
+        total = Stored()
+        for name in task.analysis.sources:
+            total += stored_size(self.sources.find(name).location, task.frontier[str(name)].version)
+        return total.is_within(FEW_ROWS, _FEW_BYTES)
 
     def _redescribe(self, task: Task, analysis: Analysis) -> StreamTable:
         """Follow sources whose types changed: the columns keep their names and take their new types."""

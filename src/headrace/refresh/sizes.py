@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
@@ -25,7 +27,7 @@ class RowCounts:
             change = estimate_changes(source, known[0], at)
             rows = known[1] + change.gained - change.lost
         else:
-            counted = _count(source.location, at.version)
+            counted = stored_size(source.location, at.version).rows
             if counted is None:
                 return None
             rows = counted
@@ -33,11 +35,31 @@ class RowCounts:
         return rows
 
 
-def _count(location: str, version: int) -> int | None:
+@dataclass(frozen=True)
+class Stored:
+    """What a table holds by its log: rows and bytes of its files, both unknown where they are None."""
+
+    rows: int | None = 0
+    bytes: int | None = 0
+
+    def __add__(self, other: Stored) -> Stored:
+        return Stored(_sum(self.rows, other.rows), _sum(self.bytes, other.bytes))
+
+    def is_within(self, rows: int, size: int) -> bool:
+        """Tell whether the table is known to be no larger."""
+        return self.rows is not None and self.rows <= rows and self.bytes is not None and self.bytes <= size
+
+
+def stored_size(location: str, version: int) -> Stored:
+    """Add up the files of a version."""
     try:
         actions = pa.table(DeltaTable(location, version=version).get_add_actions(flatten=True))
     except (DeltaError, OSError):
-        return None
-    if "num_records" not in actions.column_names:
-        return None
-    return int(pc.sum(actions["num_records"]).as_py() or 0)
+        return Stored(None, None)
+    known = "num_records" in actions.column_names and actions["num_records"].null_count == 0
+    rows = int(pc.sum(actions["num_records"]).as_py() or 0) if known else None
+    return Stored(rows, int(pc.sum(actions["size_bytes"]).as_py() or 0))
+
+
+def _sum(left: int | None, right: int | None) -> int | None:
+    return left + right if left is not None and right is not None else None

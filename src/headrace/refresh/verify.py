@@ -11,6 +11,7 @@ from headrace.catalog import StreamTable
 from headrace.errors import HeadraceError
 from headrace.refresh.definition import Definitions
 from headrace.sources.consolidate import consolidate
+from headrace.sources.pins import at_version
 from headrace.sql.names import quote
 from headrace.storage.read import rows_at
 from headrace.storage.table import Storage
@@ -40,23 +41,32 @@ class Verification:
         )
 
 
-def verify(spark: SparkSession, definitions: Definitions, table: StreamTable) -> Verification:
-    """Count the rows by which a stream table differs from its query over the sources it reflects."""
+def verify(
+    spark: SparkSession, definitions: Definitions, table: StreamTable, *, by_delta: bool = True
+) -> Verification:
+    """Count the rows by which a stream table differs from its query over the sources it reflects.
+
+    A refresh reads small tables by their files; a check that shall find its mistakes reads through Delta.
+    """
     if table.frontier is None or table.storage_version is None:
         raise HeadraceError(
             "not_initialized",
             f"{table.name} was never loaded.",
             hint=f"REFRESH STREAM TABLE {table.name} loads it.",
         )
-    expected = definitions.rows_at(table, definitions.of(table, fresh=True), table.frontier)
-    stored = stored_rows(spark, table)
+    expected = definitions.rows_at(
+        table, definitions.of(table, fresh=True), table.frontier, by_delta=by_delta
+    )
+    stored = stored_rows(spark, table, by_delta=by_delta)
     missing, extra, count = count_difference(expected, stored, table)
     return Verification(str(table.name), missing, extra, count)
 
 
-def stored_rows(spark: SparkSession, table: StreamTable) -> DataFrame:
+def stored_rows(spark: SparkSession, table: StreamTable, *, by_delta: bool = False) -> DataFrame:
     """Give the contents of a stream table at the version that the catalog knows."""
     assert table.storage_version is not None
+    if by_delta:
+        return spark.sql(f"SELECT * FROM {at_version(table.name, table.storage_version)}")
     return rows_at(spark, Storage(table.location, table.id), table.name, table.storage_version)
 
 

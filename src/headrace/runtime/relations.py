@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urlparse
+from weakref import WeakKeyDictionary
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
@@ -54,22 +55,45 @@ def local_path(location: str) -> str:
 
 
 def _describe_by_jvm(spark: SparkSession, name: TableName) -> Described | None:
-    catalog = spark._jsparkSession.sessionState().catalog()
-    identifier = _table_identifier(spark, name)
-    if not catalog.tableExists(identifier):
+    """Ask the session's catalog; what it says the same as before was taken apart before.
+
+    Every call into the JVM costs a good part of a millisecond, and a refresh with nothing to do asks for all
+    its sources.
+    """
+    known = _known.setdefault(spark, {})
+    entry = known.get(name) or _Entry(spark, name)
+    try:
+        found = entry.catalog.getTableMetadata(entry.identifier)
+    except AnalysisException:
+        known.pop(name, None)
         return None
-    found = catalog.getTableMetadata(identifier)
+    if entry.metadata is None or not found.equals(entry.metadata):
+        entry.metadata, entry.described = found, _taken_apart(found)
+    known[name] = entry
+    return entry.described
+
+
+class _Entry:
+    """A name as the JVM knows it, and what its catalog last said of it."""
+
+    def __init__(self, spark: SparkSession, name: TableName) -> None:
+        jvm: Any = spark._jvm
+        self.catalog: Any = spark._jsparkSession.sessionState().catalog()
+        self.identifier: Any = jvm.org.apache.spark.sql.catalyst.TableIdentifier(
+            name.table, jvm.scala.Option.apply(name.schema), jvm.scala.Option.apply(name.catalog)
+        )
+        self.metadata: Any = None
+        self.described: Described | None = None
+
+
+_known: WeakKeyDictionary[SparkSession, dict[TableName, _Entry]] = WeakKeyDictionary()
+
+
+def _taken_apart(found: Any) -> Described:
     if found.tableType().name() == "VIEW":
         return Described("", "", is_view=True)
     location = local_path(found.location().toString())
     return Described(found.provider().get() if found.provider().isDefined() else "", location, is_view=False)
-
-
-def _table_identifier(spark: SparkSession, name: TableName) -> Any:
-    jvm: Any = spark._jvm
-    return jvm.org.apache.spark.sql.catalyst.TableIdentifier(
-        name.table, jvm.scala.Option.apply(name.schema), jvm.scala.Option.apply(name.catalog)
-    )
 
 
 def _describe_by_sql(spark: SparkSession, name: TableName) -> Described | None:

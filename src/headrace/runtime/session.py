@@ -137,7 +137,11 @@ def _context_options(settings: Settings) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.scheduler.mode": "FAIR",
-        **{key: value for key, value in settings.spark_conf.items() if not key.startswith("spark.sql.")},
+        **{
+            key: value
+            for key, value in settings.spark_conf.items()
+            if not key.startswith(("spark.sql.", "spark.databricks."))
+        },
     }
 
 
@@ -150,5 +154,9 @@ def _session_options(settings: Settings, warehouse: Path) -> dict[str, str]:
         "spark.databricks.delta.snapshotPartitions": "2",
         "spark.databricks.delta.writeChecksumFile.enabled": "false",
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(cores),
-        **{key: value for key, value in settings.spark_conf.items() if key.startswith("spark.sql.")},
+        **{
+            key: value
+            for key, value in settings.spark_conf.items()
+            if key.startswith(("spark.sql.", "spark.databricks."))
+        },
     }

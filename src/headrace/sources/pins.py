@@ -2,7 +2,8 @@
 
 For every query that names a version, Delta rebuilds the state of that version with three Spark jobs of its
 own, which is most of what a small refresh costs. A frame keeps its state: the new version of one refresh is
-the old one of the next, and all stream tables over a source share both.
+the old one of the next, and all stream tables over a source share both. A table of few files
+is read by these, without Delta.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ import threading
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from headrace.catalog import SourceVersion
 from headrace.sql.names import TableName, quote
@@ -26,25 +27,27 @@ _IN_USE_SECONDS = 60.0
 _GLOBAL = "`global_temp`."
 _CHAR_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
 
-Key: TypeAlias = tuple[TableName, str, int]
+Key: TypeAlias = tuple[TableName, str, int, bool]
+ByFiles: TypeAlias = Callable[[TableName, SourceVersion], DataFrame | None]
 
 
 class Pins:
     """The relations of one session; the least used go first."""
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkSession, by_files: ByFiles) -> None:
         self._spark = spark
+        self._by_files = by_files
         self._views: OrderedDict[Key, tuple[str, float]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def relation(self, name: TableName, version: SourceVersion) -> str:
-        """Give what stands for a table at a version after FROM."""
-        key = name, version.table_id, version.version
+    def relation(self, name: TableName, version: SourceVersion, *, by_delta: bool = False) -> str:
+        """Give what stands for a table at a version after FROM; `by_delta` lets Delta alone read it."""
+        key = name, version.table_id, version.version, by_delta
         with self._lock:
             known = self._views.get(key)
             if known is not None:
                 return self._use(key, known[0])
-        made = self._resolve(name, version.version)
+        made = self._resolve(name, version, by_delta=by_delta)
         with self._lock:
             self._use(key, made)
             dropped = list(self._idle())
@@ -71,9 +74,11 @@ class Pins:
             self._views.clear()
         self._drop(dropped)
 
-    def _resolve(self, name: TableName, version: int) -> str:
-        text = at_version(name, version)
-        frame = self._spark.sql(f"SELECT * FROM {text}")
+    def _resolve(self, name: TableName, version: SourceVersion, *, by_delta: bool) -> str:
+        text = at_version(name, version.version)
+        frame = None if by_delta else self._by_files(name, version)
+        if frame is None:
+            frame = self._spark.sql(f"SELECT * FROM {text}")
         if any(_CHAR_TYPE in field.metadata for field in frame.schema.fields):
             # How Spark compares CHAR depends on the table being named itself.
             return text

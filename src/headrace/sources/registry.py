@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
+from typing import TypeAlias
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from headrace.catalog import Frontier
+from headrace.catalog import Frontier, SourceVersion
 from headrace.errors import HeadraceError
 from headrace.runtime.relations import describe
 from headrace.sources.delta import DeltaSource, source_missing
+from headrace.sources.log import DeltaLog
 from headrace.sources.pins import Pins
 from headrace.sources.shared import SharedChanges
 from headrace.sql.names import TableName
+
+RowsByFiles: TypeAlias = Callable[[SparkSession, DeltaLog, SourceVersion], DataFrame | None]
 
 
 class Sources:
     """Finds sources by name and pins them to a moment."""
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkSession, rows_by_files: RowsByFiles) -> None:
         self._spark = spark
         self._handles: dict[TableName, DeltaSource] = {}
         self.changes = SharedChanges()
-        self.pins = Pins(spark)
+        self.pins = Pins(spark, lambda name, at: rows_by_files(spark, self.find(name).log, at))
 
     def find(self, name: TableName) -> DeltaSource:
         """Give the source behind a name, or say that it is gone or not Delta."""

@@ -16,6 +16,7 @@ from typing import Any
 from headrace.errors import HeadraceError
 from headrace.sources.log import Commit
 from headrace.storage.marker import APP_ID, Marker
+from headrace.storage.snapshot import Snapshot
 from headrace.storage.table import Storage
 
 
@@ -58,6 +59,15 @@ def commit_draft(storage: Storage, draft: Draft, marker: Marker | None, *, read_
     return commit
 
 
+def discard(snapshot: Snapshot, draft: Draft) -> None:
+    """Remove files that no commit will name."""
+    known = {file.path for file in snapshot.files}
+    for action in (*draft.adds, *draft.change_files):
+        if action["path"] not in known:
+            with contextlib.suppress(OSError):
+                (Path(snapshot.location) / action["path"]).unlink()
+
+
 def check_commits_since(storage: Storage, marker: Marker, base: int) -> Commit | None:
     """Look at what was committed after a version that we relied on.
 
@@ -94,7 +104,7 @@ def _commit_info(draft: Draft, marker: Marker | None, read_version: int) -> dict
         "timestamp": _now(),
         "operation": draft.operation,
         "operationParameters": dict(draft.parameters),
-        "readVersion": read_version,
+        **({"readVersion": read_version} if read_version >= 0 else {}),
         "isolationLevel": "Serializable",
         "isBlindAppend": False,
         # Delta's history shows metrics as a map of texts.

@@ -1,4 +1,4 @@
-"""What the driver may write by itself: tables whose every feature it knows; Spark writes the others."""
+"""What may be read and written without Delta: tables whose every feature is known here."""
 
 from __future__ import annotations
 
@@ -44,6 +44,25 @@ _EXACT_TYPES = frozenset(
 )
 
 
+# Features that show in the list of files, if at all.
+_READABLE_FEATURES = frozenset({"deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"})
+
+
+def reading_obstacle(snapshot: Snapshot) -> str:
+    """Say why the files of a table are not its rows, or nothing where they are."""
+    if snapshot.configuration.get("delta.columnMapping.mode", "none") != "none":
+        return "its columns are mapped"
+    if snapshot.metadata.get("partitionColumns"):
+        return "it is partitioned"
+    unknown = sorted(set(snapshot.protocol.get("readerFeatures") or []) - _READABLE_FEATURES)
+    if unknown:
+        return f"it has the table feature {unknown[0]}"
+    if any(file.vector for file in snapshot.files):
+        return "some of its rows are hidden"
+    fields = (obstacle for field in snapshot.fields for obstacle in _type_obstacles(field))
+    return next(fields, "") or next(_odd_places(snapshot), "")
+
+
 def driver_obstacle(snapshot: Snapshot) -> str:
     """Say why the driver cannot write to a table, or nothing where it can."""
     return next(_obstacles(snapshot), "")
@@ -62,6 +81,10 @@ def _obstacles(snapshot: Snapshot) -> Iterator[str]:
         yield "it is partitioned"
     for field in snapshot.fields:
         yield from _field_obstacles(field)
+    yield from _odd_places(snapshot)
+
+
+def _odd_places(snapshot: Snapshot) -> Iterator[str]:
     if any("%" in file.path or ":" in file.path or file.path.startswith("/") for file in snapshot.files):
         yield "some of its files lie elsewhere"
 
@@ -84,6 +107,11 @@ def _field_obstacles(field: Mapping[str, Any]) -> Iterator[str]:
     name = field["name"]
     if not field.get("nullable", True):
         yield f"its column {name} is NOT NULL"
+    yield from _type_obstacles(field)
+
+
+def _type_obstacles(field: Mapping[str, Any]) -> Iterator[str]:
+    name = field["name"]
     extra = sorted(set(field.get("metadata") or {}) - {"comment"})
     if extra:
         yield f"its column {name} carries {extra[0]}"

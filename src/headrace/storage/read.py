@@ -1,21 +1,25 @@
-"""Read a stream table's own rows with Spark by the files that its log names.
+"""Read the rows of a table of few files with Spark by the files that its log names.
 
-Delta would rebuild its state of a version that the driver has just committed, with Spark jobs of its own; our
-own reading of the log knows the files already, and leaves out those that cannot hold the rows asked for.
+Delta rebuilds its state of a version that it has not seen with three Spark jobs, and every query asks that
+state for its files with one more; on a small table these take longer than all else. Our reading of the log
+knows the files already, and leaves out those that cannot hold the rows asked for.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from headrace.catalog import SourceVersion
+from headrace.sources.log import DeltaLog
 from headrace.sql.names import TableName
 from headrace.storage.apply.skipping import FileFilter
-from headrace.storage.reach import driver_obstacle
+from headrace.storage.reach import reading_obstacle
 from headrace.storage.snapshot import UnreadableLog, read_snapshot
 from headrace.storage.table import Storage
 
@@ -23,33 +27,51 @@ from headrace.storage.table import Storage
 _PATTERNS = set("*?[]{}%\\")
 # Beyond this Spark lists files with a job of its own.
 _MOST_FILES = 32
+# The state of a table with a checkpoint beyond this is Spark's to read.
+_LARGEST_CHECKPOINT = 1 << 20
 
 
 def rows_of_keys(
     spark: SparkSession, storage: Storage, keys: pa.Table, columns: Sequence[str]
 ) -> DataFrame | None:
     """Give a frame that holds all rows of the given keys, and others; None where only Delta can read them."""
-    return _frame(spark, storage, FileFilter(keys, columns), None)
+    return _frame(spark, storage.log, FileFilter(keys, columns), None)
 
 
 def rows_at(spark: SparkSession, storage: Storage, name: TableName, version: int) -> DataFrame:
     """Give all rows of a version, by its files where it is the newest and they are few."""
-    frame = _frame(spark, storage, None, version)
+    frame = _frame(spark, storage.log, None, version)
     return spark.sql(f"SELECT * FROM {name.sql} VERSION AS OF {version}") if frame is None else frame
 
 
+def source_rows(spark: SparkSession, log: DeltaLog, at: SourceVersion) -> DataFrame | None:
+    """Give all rows of a source at its newest version; None for another version, or where Delta must read."""
+    if "://" in log.location:
+        return None
+    checkpoint = log.newest_checkpoint(at.version)
+    if checkpoint is not None:
+        sizes = (os.path.getsize(f"{log.location}/_delta_log/{name}") for name in checkpoint[1])
+        if sum(sizes) > _LARGEST_CHECKPOINT:
+            return None
+    return _frame(spark, log, None, at.version, at.table_id)
+
+
 def _frame(
-    spark: SparkSession, storage: Storage, wanted: FileFilter | None, version: int | None
+    spark: SparkSession,
+    log: DeltaLog,
+    wanted: FileFilter | None,
+    version: int | None,
+    table_id: str | None = None,
 ) -> DataFrame | None:
-    if _PATTERNS & set(storage.location):
+    if _PATTERNS & set(log.location):
         return None
     try:
-        snapshot = read_snapshot(storage.log)
+        snapshot = read_snapshot(log)
     except UnreadableLog:
         return None
-    if version not in {None, snapshot.version}:
+    if version not in {None, snapshot.version} or table_id not in {None, snapshot.metadata["id"]}:
         return None
-    if driver_obstacle(snapshot) or any(file.vector for file in snapshot.files):
+    if reading_obstacle(snapshot):
         return None
     files = wanted.select(snapshot.files) if wanted is not None else snapshot.files
     if len(files) > _MOST_FILES:
@@ -57,4 +79,4 @@ def _frame(
     schema = StructType.fromJson(json.loads(snapshot.metadata["schemaString"]))
     if not files:
         return spark.createDataFrame([], schema)
-    return spark.read.schema(schema).parquet(*(f"{storage.location}/{file.path}" for file in files))
+    return spark.read.schema(schema).parquet(*(f"{log.location}/{file.path}" for file in files))

@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.catalog import Frontier
-from headrace.storage.apply import TableChange, apply_change
+from headrace.storage.apply import FEW_ROWS, TableChange, apply_change, replace_rows
 from headrace.storage.apply.change import WEIGHT
 from headrace.storage.apply.search import find_rows
 from headrace.storage.commit import Draft, VersionTaken, commit_draft
@@ -62,7 +62,8 @@ class StateTable:
         for other in folder.glob("state-*") if folder.is_dir() else ():
             if other.name != Path(self.storage.location).name:
                 shutil.rmtree(other, ignore_errors=True)
-        self.storage.overwrite(rows, marker, new_schema=True)
+        few = self.table.row_count() <= FEW_ROWS
+        replace_rows(self.storage, rows, marker, few=few, new_schema=True)
 
     def rows_of(self, keys: pa.Table, columns: Sequence[str]) -> tuple[pa.Table, int]:
         """Read the state of given groups, and its version; a group that has none yet is left out."""

@@ -26,7 +26,7 @@ from headrace.storage.snapshot import Action, DataFile, Snapshot
 def draft_append(snapshot: Snapshot, change: TableChange) -> Draft:
     """Add the gained rows in files of their own."""
     gains = conform(change.gains, snapshot.arrow_schema)
-    adds = list(_write(snapshot, gains))
+    adds = list(write_rows(snapshot, gains))
     metrics = {"numOutputRows": gains.num_rows, "numFiles": len(adds)}
     return Draft(operation="WRITE", parameters={"mode": "Append"}, metrics=metrics, adds=adds)
 
@@ -40,14 +40,14 @@ def draft_files(snapshot: Snapshot, change: TableChange) -> Draft:
 
     def copy(file: DataFile, gained: pa.Table) -> tuple[int, list[Action]]:
         kept = visible_rows(snapshot, file, hide=positions[file.path])
-        return kept.num_rows, list(_write(snapshot, pa.concat_tables([kept, gained])))
+        return kept.num_rows, list(write_rows(snapshot, pa.concat_tables([kept, gained])))
 
     # As many files are held at once as there are cores, however many are touched.
     with ThreadPoolExecutor(os.cpu_count() or 2) as pool:
         copies = list(pool.map(copy, touched, joining))
     adds = [add for _, parts in copies for add in parts]
     if not touched:
-        adds += _write(snapshot, gains)
+        adds += write_rows(snapshot, gains)
     return _draft_copies(snapshot, change, touched, adds, sum(count for count, _ in copies))
 
 
@@ -57,7 +57,7 @@ def draft_rewrite(snapshot: Snapshot, change: TableChange) -> Draft:
     kept = [visible_rows(snapshot, file, hide=positions.get(file.path)) for file in snapshot.files]
     whole = pa.concat_tables([*kept, conform(change.gains, snapshot.arrow_schema)])
     copied = sum(rows.num_rows for rows in kept)
-    return _draft_copies(snapshot, change, snapshot.files, list(_write(snapshot, whole)), copied)
+    return _draft_copies(snapshot, change, snapshot.files, list(write_rows(snapshot, whole)), copied)
 
 
 def locate(snapshot: Snapshot, change: TableChange) -> Positions:
@@ -104,9 +104,9 @@ def _draft_copies(
     )
 
 
-def _write(snapshot: Snapshot, rows: pa.Table) -> Iterator[Action]:
+def write_rows(snapshot: Snapshot, rows: pa.Table) -> Iterator[Action]:
     """Write rows as equal files, none larger than a file of the table should be."""
-    count = max(1, -(-rows.num_rows // rows_per_file(snapshot.rows)))
+    count = max(1, -(-rows.num_rows // rows_per_file(max(snapshot.rows, rows.num_rows))))
     size = max(1, -(-rows.num_rows // count))
     for start in range(0, rows.num_rows, size):
         yield write_data_file(snapshot.location, rows.slice(start, size))

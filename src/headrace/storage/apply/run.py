@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path as FilePath
 
 from delta.exceptions import DeltaConcurrentModificationException
 from pyspark.sql import SparkSession
@@ -20,7 +18,7 @@ from headrace.storage.apply.limits import Limits
 from headrace.storage.apply.sizes import driver_sizes, spark_sizes
 from headrace.storage.apply.spark import Apply, append_by_spark, merge_by_spark, rewrite_by_spark
 from headrace.storage.apply.weights import weighted_frame
-from headrace.storage.commit import Draft, VersionTaken, check_commits_since, commit_draft
+from headrace.storage.commit import Draft, VersionTaken, check_commits_since, commit_draft, discard
 from headrace.storage.marker import Marker, read_marker
 from headrace.storage.reach import driver_obstacle
 from headrace.storage.snapshot import Snapshot, UnreadableLog, read_snapshot
@@ -137,7 +135,7 @@ class _Task:
         try:
             commit = commit_draft(self.storage, draft, marker, read_version=snapshot.version)
         except BaseException:
-            _discard(snapshot, draft)
+            discard(snapshot, draft)
             raise
         return Applied(commit, choice.path, choice.reason, sizes.inserted, sizes.deleted)
 
@@ -162,12 +160,3 @@ def _already_applied(commit: Commit) -> Applied:
     assert marker is not None
     inserted, deleted = marker.rows_inserted or 0, marker.rows_deleted or 0
     return Applied(commit, Path.NOTHING, "this refresh was applied before", inserted, deleted)
-
-
-def _discard(snapshot: Snapshot, draft: Draft) -> None:
-    """Remove files that no commit will name."""
-    known = {file.path for file in snapshot.files}
-    for action in (*draft.adds, *draft.change_files):
-        if action["path"] not in known:
-            with contextlib.suppress(OSError):
-                (FilePath(snapshot.location) / action["path"]).unlink()

@@ -1,0 +1,114 @@
+"""Replace all rows of a table in one commit: few rows are written by the driver, many by Spark.
+
+Delta's own overwrite rebuilds the table's state with several Spark jobs before it writes a row, which takes
+longer than computing and writing a small result.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from headrace.sources.log import Commit
+from headrace.storage.apply.driver import write_rows
+from headrace.storage.commit import Draft, VersionTaken, commit_draft, discard
+from headrace.storage.data_files import conform, removal
+from headrace.storage.marker import Marker
+from headrace.storage.reach import driver_obstacle
+from headrace.storage.snapshot import Action, Snapshot, UnreadableLog, read_snapshot
+from headrace.storage.table import Storage
+
+# Rows that are brought to the driver at most; who asks for it must know that they are not large ones.
+FEW_ROWS = 100_000
+
+_TRIES = 5
+# What a table of plain types asks of its readers and writers.
+_PLAIN_PROTOCOL = {"minReaderVersion": 1, "minWriterVersion": 2}
+
+
+def replace_rows(
+    storage: Storage, rows: DataFrame, marker: Marker, *, few: bool, new_schema: bool = False
+) -> Commit:
+    """Replace the contents by the rows of a query; `few` says that the driver may try to hold them."""
+    commit = _by_driver(storage, rows, marker) if few else None
+    return commit or storage.overwrite(rows, marker, new_schema=new_schema)
+
+
+def _by_driver(storage: Storage, rows: DataFrame, marker: Marker) -> Commit | None:
+    """Write the rows here, or give None where Spark must: they are many, or the table is beyond us."""
+    found: pa.Table | None = None
+    for _ in range(_TRIES):
+        snapshot = _look(storage, rows.schema)
+        if snapshot is None:
+            return None
+        if found is None:
+            found = rows.limit(FEW_ROWS + 1).toArrow()
+            if found.num_rows > FEW_ROWS:
+                return None
+        try:
+            return _commit(storage, snapshot, conform(found, snapshot.arrow_schema), marker)
+        except VersionTaken:
+            continue
+    return None
+
+
+def _look(storage: Storage, schema: StructType) -> Snapshot | None:
+    """See the table as it is, or as its first commit will make it; None where the driver may not write."""
+    if "://" not in storage.location and not storage.exists():
+        # This type is a feature that the protocol would have to name.
+        if "timestamp_ntz" in schema.json():
+            return None
+        snapshot = _nothing_yet(storage, schema)
+    else:
+        try:
+            snapshot = read_snapshot(storage.log)
+        except UnreadableLog:
+            return None
+    stored = StructType.fromJson(json.loads(snapshot.metadata["schemaString"]))
+    if driver_obstacle(snapshot) or _types(stored) != _types(schema):
+        return None
+    return snapshot
+
+
+def _nothing_yet(storage: Storage, schema: StructType) -> Snapshot:
+    nullable = StructType.fromJson(json.loads(schema.json()))
+    for field in nullable:
+        field.nullable = True
+    metadata: Action = {
+        "id": str(uuid.uuid4()),
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": nullable.json(),
+        "partitionColumns": [],
+        "configuration": {},
+        "createdTime": int(time.time() * 1000),
+    }
+    return Snapshot(storage.location, -1, metadata, _PLAIN_PROTOCOL, ())
+
+
+def _types(schema: StructType) -> list[tuple[str, str]]:
+    return [(field.name, field.dataType.simpleString()) for field in schema]
+
+
+def _commit(storage: Storage, snapshot: Snapshot, rows: pa.Table, marker: Marker) -> Commit:
+    Path(snapshot.location, "_delta_log").mkdir(parents=True, exist_ok=True)
+    adds = list(write_rows(snapshot, rows))
+    draft = Draft(
+        operation="WRITE",
+        parameters={"mode": "Overwrite"},
+        metrics={"numOutputRows": rows.num_rows, "numFiles": len(adds)},
+        adds=adds,
+        removes=[removal(file.add) for file in snapshot.files],
+        metadata=snapshot.metadata if snapshot.version < 0 else None,
+        protocol=snapshot.protocol if snapshot.version < 0 else None,
+    )
+    try:
+        return commit_draft(storage, draft, marker, read_version=snapshot.version)
+    except BaseException:
+        discard(snapshot, draft)
+        raise

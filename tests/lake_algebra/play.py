@@ -36,6 +36,7 @@ class Step:
 class Story:
     """One stream table: its contents when created, and after each refresh."""
 
+    name: str
     query: str
     start: Rows = field(default_factory=Counter)
     steps: list[Step] = field(default_factory=list)
@@ -60,7 +61,7 @@ def play(hr: Headrace, queries: Mapping[str, str], rounds: Sequence[Sequence[str
 
     What fails for one query is kept in its story, and the others go on.
     """
-    names = {f"st_{number}": Story(query) for number, query in enumerate(queries.values())}
+    names = {f"st_{at}": Story(f"st_{at}", query) for at, query in enumerate(queries.values())}
     for name, story in names.items():
         with kept(story):
             hr.create_stream_table(name, story.query, refresh_mode="DIFFERENTIAL")

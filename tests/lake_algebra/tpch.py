@@ -49,7 +49,7 @@ class Replay:
             began = time.monotonic()
             self.hr.create_stream_table(name, texts()[name], refresh_mode="DIFFERENTIAL")
             self.seconds[name] = [time.monotonic() - began]
-            self.stories[name] = Story(texts()[name], stored_rows(self.hr, name))
+            self.stories[name] = Story(name, texts()[name], stored_rows(self.hr, name))
 
     def round(self) -> None:
         """Change all tables, and refresh all stream tables."""

@@ -183,10 +183,13 @@ def test_the_tables_of_a_wave_wait_without_taking_room(bench: Callable[[int], Be
 
 def test_a_dispatcher_that_is_stopped_leaves_nobody_waiting(bench: Callable[[int], Bench]) -> None:
     b = bench(1)
+    abandoned = threading.Event()
+    b.refresher.script = {"l": lambda: assert_set(abandoned)}
     tick = b.tick({"l": "x", "r": "x", "tip": "l r"})
     b.dispatcher.add(tick)
     b.dispatcher.step(0)
     b.dispatcher.abandon("stopping")
+    abandoned.set()
     while b.dispatcher.running:
         b.dispatcher.step(1, start=False)
     assert {one.state for name, one in tick.outcomes.items() if name.table != "l"} == {"SKIPPED"}

@@ -130,7 +130,7 @@ def test_files_without_a_commit_are_not_seen(model: Model, monkeypatch: pytest.M
 
     with monkeypatch.context() as patch:
         patch.setattr(apply_run, "commit_draft", die)
-        patch.setattr(apply_run, "_discard", lambda *_: None)
+        patch.setattr(apply_run, "discard", lambda *_: None)
         with pytest.raises(Killed):
             model.apply(Counter({row(1): -1, row(2): 1}), Path.FILES)
     assert len(list(FilePath(model.storage.location).glob("*.parquet"))) == 2

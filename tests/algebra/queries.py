@@ -9,6 +9,7 @@ from typing import Any
 
 Schema = dict[str, list[tuple[str, str]]]
 INT, STR = "INTEGER", "VARCHAR"
+NATURAL = ("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN")
 
 
 @dataclass(frozen=True)
@@ -199,6 +200,8 @@ class Generator:
         sql, pool = self.relation(depth)
         for _ in range(self.random.choice([0, 0, 1, 1, 2])):
             sql, pool = self.join(sql, pool, depth)
+        if self.chance(0.04):
+            sql, pool = self.inline(sql, pool)
         if self.chance(0.06) and any(column.type == STR for column in pool):
             text = self.random.choice([column for column in pool if column.type == STR])
             view, piece = self.fresh("e"), self.fresh("piece")
@@ -209,6 +212,15 @@ class Generator:
             pool = [*pool, Col(f"{view}.{piece}", STR)]
             pool += [Col(f"{view}.{place}", INT)] if place else []
         return sql, pool
+
+    def inline(self, sql: str, pool: list[Col]) -> tuple[str, list[Col]]:
+        """An array of structs as rows, or no array at all."""
+        view, number, text = self.fresh("i"), self.fresh("number"), self.fresh("text")
+        struct = f"named_struct('p', {self.expression(pool, INT, 0)}, 'q', e)"
+        array = f"transform(split({self.expression(pool, STR, 0)}, 'y'), e -> {struct})"
+        word = self.random.choice(["", "OUTER "])
+        added = [Col(f"{view}.{number}", INT), Col(f"{view}.{text}", STR)]
+        return f"{sql} LATERAL VIEW {word}inline({array}) {view} AS {number}, {text}", [*pool, *added]
 
     def join(self, sql: str, pool: list[Col], depth: int) -> tuple[str, list[Col]]:
         if depth > 0 and self.chance(0.12):
@@ -234,7 +246,11 @@ class Generator:
         if kind == "CROSS JOIN":
             return f"{sql}{self.random.choice([' CROSS JOIN ', ', '])}{other}", both
         shared = {c.name for c in pool} & {c.name for c in columns}
-        if " JOIN " not in sql and ", " not in sql and shared and self.chance(0.2):
+        first = " JOIN " not in sql and ", " not in sql
+        rest = [c for c in both if c.name not in shared]
+        if rest and first and kind in NATURAL and self._agree(pool, columns, shared) and self.chance(0.2):
+            return f"{sql} NATURAL {kind} {other}", rest
+        if first and shared and self.chance(0.2):
             name = self.random.choice(sorted(shared))
             kept = pool if kind in ("LEFT SEMI JOIN", "LEFT ANTI JOIN") else both
             # The merged column has no owner in a full join, so nobody asks for it by name.
@@ -248,6 +264,12 @@ class Generator:
             on = [self.comparison(both)]
         kept = pool if kind in ("LEFT SEMI JOIN", "LEFT ANTI JOIN") else both
         return f"{sql} {kind} {other} ON {' AND '.join(on)}", kept
+
+    def _agree(self, left: Sequence[Col], right: Sequence[Col], names: set[str]) -> bool:
+        """Whether there are columns of one name, each once on both sides and of one type."""
+        mine = [pair for pair in self._types(left) if pair[0] in names]
+        theirs = [pair for pair in self._types(right) if pair[0] in names]
+        return bool(names) and len(mine) == len(names) and sorted(mine) == sorted(theirs)
 
     def _types(self, pool: Sequence[Col]) -> list[tuple[str, str]]:
         return [(column.name, column.type) for column in pool]

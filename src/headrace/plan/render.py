@@ -258,8 +258,15 @@ class _Renderer:
     def _generate_duckdb(self, node: Generate, block: _Block) -> _Block:
         name = function_name(node.function) or ""
         array = node.function.args["expressions"][0]
-        value = exp.alias_(call("UNNEST", array.copy()), node.names[-1], quoted=True)
-        items: list[exp.Expr] = [value]
+        element = call("UNNEST", array.copy())
+        items: list[exp.Expr] = [exp.alias_(element, node.names[-1], quoted=True)]
+        if name.startswith("inline"):
+            items = [
+                exp.alias_(
+                    call("STRUCT_EXTRACT_AT", element.copy(), exp.Literal.number(at)), part, quoted=True
+                )
+                for at, part in enumerate(node.names, start=1)
+            ]
         if name.startswith("posexplode"):
             place = exp.Sub(
                 this=call("GENERATE_SUBSCRIPTS", array.copy(), exp.Literal.number(1)),

@@ -175,9 +175,10 @@ def _grouping_functions(expression: exp.Expr, keys: Sequence[exp.Expr], bits: st
     texts = [key.sql() for key in keys]
 
     def bit(argument: exp.Expr) -> exp.Expr:
-        if argument.sql() not in texts:
+        text = argument.unnest().sql()
+        if text not in texts:
             raise Unplannable("GROUPING of something that is no key")
-        shift = len(texts) - 1 - texts.index(argument.sql())
+        shift = len(texts) - 1 - texts.index(text)
         high = call("FLOOR", exp.Div(this=col(bits), expression=number(1 << shift)))
         return exp.Mod(this=exp.Paren(this=high), expression=number(2))
 
@@ -186,7 +187,7 @@ def _grouping_functions(expression: exp.Expr, keys: Sequence[exp.Expr], bits: st
             case "grouping":
                 return exp.cast(bit(node.expressions[0]), "tinyint")
             case "grouping_id":
-                if not node.expressions or [e.sql() for e in node.expressions] == texts:
+                if not node.expressions or [e.unnest().sql() for e in node.expressions] == texts:
                     return exp.cast(col(bits), "bigint")
                 raise Unplannable("GROUPING_ID of some of the keys")
         return None
@@ -214,7 +215,7 @@ def read_grouping(sets_of: Sequence[exp.Expr], group: exp.Group, resolve_key) ->
     def tuple_places(item: exp.Expr) -> tuple[int, ...]:
         if isinstance(item, exp.Tuple):
             return tuple(place(part) for part in item.expressions)
-        return (place(item.this if isinstance(item, exp.Paren) else item),)
+        return (place(item.unnest()),)
 
     product: list[tuple[int, ...]] = [()]
     plain = True

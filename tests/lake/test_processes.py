@@ -103,8 +103,9 @@ def test_killed_before_the_commit(shop: Headrace, tmp_path: Path) -> None:
     victim = start(
         """
 hr.sql("INSERT INTO orders VALUES (9, 9, 90)")
-from headrace.storage.table import Storage
-Storage.overwrite = lambda *args, **kwargs: os.kill(os.getpid(), signal.SIGKILL)
+from headrace.storage.apply import replace
+# Die when the new files are there and no commit names them yet.
+replace.commit_draft = lambda *args, **kwargs: os.kill(os.getpid(), signal.SIGKILL)
 hr.refresh_stream_table("totals")
 """,
         tmp_path / "lake",

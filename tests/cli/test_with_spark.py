@@ -46,6 +46,10 @@ def test_the_life_of_a_stream_table(warehouse: Path) -> None:
     assert run("create", "top", "-f", "top.sql", "--schedule", "DOWNSTREAM").exit_code == 0
 
     run("sql", "-c", "INSERT INTO orders VALUES (9, 1, 99)")
+    (planned, _) = json.loads(run("refresh", "--all", "--dry-run", "--json").stdout)
+    assert planned["stream_table"] == "default.totals"
+    assert planned["statements"]
+    assert "-- " in run("refresh", "totals", "--dry-run").stdout
     refreshed = json.loads(run("refresh", "--all", "--json").stdout)
     assert [result["stream_table"] for result in refreshed] == ["default.totals", "default.top"]
     assert all(result["rows_inserted"] for result in refreshed)

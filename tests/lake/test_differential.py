@@ -135,3 +135,23 @@ def test_rows_that_compute_otherwise_today_are_loaded_anew(lake: Headrace) -> No
     assert (result.action, len(rows(lake, "SELECT * FROM st"))) == ("REINITIALIZE", 4)
     assert "SUM" in result.reason
     assert "reinitialize_needed" in {kind for (kind,) in rows(lake, "SELECT kind FROM headrace.alerts")}
+
+
+def test_a_dry_run_says_what_a_refresh_would_do_and_does_nothing(shop: Headrace) -> None:
+    shop.sql(
+        "CREATE STREAM TABLE st REFRESH MODE DIFFERENTIAL AS "
+        "SELECT customer, MAX(amount) AS m FROM orders GROUP BY customer"
+    )
+    assert str(shop.plan_refresh("st")) == "default.st: NO_DATA (no source changed)"
+    shop.sql("INSERT INTO orders VALUES (9, 1, 99)")
+    before = shop.catalog.find(shop.qualify("st")), len(shop.catalog.history())
+    plan = shop.plan_refresh("st")
+    assert (plan.action, len(plan.statements)) == ("DIFFERENTIAL", 3)
+    assert "by replacement by key" in plan.reason
+    assert "`default.orders @ changes after version 1 up to 2`" in str(plan)
+    whole = shop.plan_refresh("st", full=True)
+    assert (whole.action, len(whole.statements)) == ("FULL", 1)
+    assert "`orders` VERSION AS OF 2" in str(whole)
+    assert (shop.catalog.find(shop.qualify("st")), len(shop.catalog.history())) == before
+    result = refreshed(shop, "st")
+    assert (result.action, result.rows_inserted, result.rows_deleted) == ("DIFFERENTIAL", 1, 1)

@@ -20,6 +20,7 @@ import headrace
 from headrace import Headrace
 from headrace.plan.hidden import WEIGHT
 from tests.algebra.tpch import TABLES, Warehouse, generate, texts
+from tests.conftest import SMALL
 from tests.lake_algebra.play import Story, step, stored_rows
 
 SCALE = "0.01"
@@ -91,7 +92,7 @@ def main() -> int:
     parser.add_argument("--queries", nargs="*", default=sorted(texts()))
     arguments = parser.parse_args()
     failures = 0
-    with tempfile.TemporaryDirectory() as folder, headrace.connect(warehouse=folder) as hr:
+    with tempfile.TemporaryDirectory() as folder, headrace.connect(warehouse=folder, spark_conf=SMALL) as hr:
         replay = Replay(hr, Path(folder), arguments.queries, arguments.seed)
         print(f"{len(replay.stories)} stream tables created", flush=True)
         for number in range(1, arguments.rounds + 1):

@@ -18,6 +18,7 @@ from headrace.catalog import Alert, Catalog, Status, StreamTable
 from headrace.config import Settings
 from headrace.errors import HeadraceError, Position
 from headrace.observe.outlets import LogOutlet, Webhook
+from headrace.refresh.intent import RefreshPlan
 from headrace.refresh.recover import recover_all
 from headrace.refresh.result import RefreshResult
 from headrace.refresh.run import Refresher
@@ -148,6 +149,11 @@ class Headrace:
         result = refresh(self.qualify(name), full=full)
         log.info("%s", result)
         return result
+
+    def plan_refresh(self, name: str, *, full: bool = False) -> RefreshPlan:
+        """Tell what a refresh would do now, and the statements that it would run; a dry run."""
+        self._sync()
+        return self._refresher.intend(self.qualify(name), full=full)
 
     def write(self, rows: DataFrame, table: str, mode: str = "append") -> None:
         """Write rows to a Delta table, which is made if there is none; `mode` is append or overwrite.

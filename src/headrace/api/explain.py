@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from headrace.api.checks import Checked
 from headrace.catalog import StreamTable
 from headrace.delta.compile import compile_change
+from headrace.delta.statements import change_statements
 from headrace.plan.build import Plan
 from headrace.plan.nodes import State
 from headrace.sql.analysis import Analysis
@@ -21,7 +22,7 @@ class Explanation:
     mode: str
     reason: str
     operators: tuple[str, ...]
-    change_query: str
+    statements: tuple[tuple[str, str], ...]
     text: str
 
     def __str__(self) -> str:
@@ -51,7 +52,7 @@ def explain_checked(name: TableName, checked: Checked) -> Explanation:
 def _explanation(
     name: TableName, mode: str, reason: str, analysis: Analysis, plan: Plan, query: str
 ) -> Explanation:
-    operators, change_query = _change(plan) if not analysis.refusals else ((), "")
+    operators, route, statements = _change(plan) if not analysis.refusals else ((), "", ())
     lines = [f"Stream table {name}", f"Refresh: {mode} ({reason})", "Sources:"]
     lines += [f"  {source} ({', '.join(columns)})" for source, columns in analysis.sources.items()]
     lines += [f"  view {view}, expanded" for view in analysis.views]
@@ -63,17 +64,19 @@ def _explanation(
         lines.append("Operators, each with the rule that gives its change:")
         lines += [f"  {line}" for line in operators]
     lines += ["Query:", query]
-    if change_query:
-        lines += ["Change query, when every source has changed:", change_query]
-    return Explanation(str(name), mode, reason, operators, change_query, "\n".join(lines))
+    if statements:
+        lines.append(f"Statements of a refresh, when every source has changed, by {route}:")
+        lines += [f"-- {purpose}\n{sql};" for purpose, sql in statements]
+    return Explanation(str(name), mode, reason, operators, statements, "\n".join(lines))
 
 
-def _change(plan: Plan) -> tuple[tuple[str, ...], str]:
-    compiled = compile_change(plan, frozenset(plan.analysis.sources))
-    if compiled.empty:
-        return (), ""
-    steps = tuple(str(step) for step in compiled.explain())
-    return steps, compiled.sql(_placeholder, pretty=True)
+def _change(plan: Plan) -> tuple[tuple[str, ...], str, tuple[tuple[str, str], ...]]:
+    changed = frozenset(plan.analysis.sources)
+    first = next(change_statements(plan, changed), None)
+    if first is None:
+        return (), "", ()
+    steps = tuple(str(step) for step in compile_change(plan, changed).explain())
+    return steps, first.route, tuple(first.shown(_placeholder))
 
 
 def _placeholder(name: TableName, state: State) -> str:

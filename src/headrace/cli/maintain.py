@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,10 +31,15 @@ def refresh(
     upstream: Annotated[
         bool, typer.Option("--upstream", help="First bring what it reads to the same moment.")
     ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be done, with the statements, and do nothing.")
+    ] = False,
     json: Json = False,
 ) -> int:
     """Bring stream tables up to date now."""
     _require_choice(names, all_)
+    if dry_run:
+        return _show_plans(place, names, all_, full=full, json=json)
     done: list[dict[str, Any]] = []
     failed = False
     with place.connection() as hr:
@@ -51,6 +57,17 @@ def refresh(
         columns = ["stream_table", "action", "rows_inserted", "rows_deleted", "time", "reason"]
         print_grid(out(), Grid.of(shown, columns))
     return 1 if failed else 0
+
+
+def _show_plans(place: Place, names: Sequence[str] | None, every: bool, *, full: bool, json: bool) -> int:
+    with place.connection() as hr:
+        plans = [hr.plan_refresh(table.sql, full=full) for table in _chosen(hr, names, every)]
+    if json:
+        print(json_text([asdict(plan) for plan in plans]))
+    else:
+        for plan in plans:
+            out().print(str(plan), markup=False, highlight=False, soft_wrap=True)
+    return 0
 
 
 def _refreshed(hr: Headrace, table: TableName, *, full: bool, upstream: bool) -> dict[str, Any]:

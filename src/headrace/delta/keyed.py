@@ -34,14 +34,14 @@ class KeyedChange:
         return render(self.touched, binding, dialect=dialect)
 
     def rows_sql(self, binding: Binding, *, keys: str | None = None, dialect: str = "spark") -> str:
-        """The rows that the touched keys have now; `keys` names a relation that holds the keys already."""
+        """The rows that the touched keys have now; `keys` is a relation that holds the keys already."""
         if keys is None:
             return render(self.rows, binding, dialect=dialect)
         (derived,) = self.touched.inputs
         listed = ", ".join(
             f"`{shown}` AS `{name}`" for shown, name in zip(self.keys, derived.columns, strict=True)
         )
-        given = Constant(parse_one(f"SELECT {listed} FROM `{keys}`", dialect="spark"), derived.columns)
+        given = Constant(parse_one(f"SELECT {listed} FROM {keys}", dialect="spark"), derived.columns)
         return render(_replaced(self.rows, derived, given), binding, dialect=dialect)
 
 

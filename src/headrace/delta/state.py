@@ -55,6 +55,10 @@ class StatePlan:
         """The state of all groups, computed in full: the keys and the state columns."""
         return render(self._grouped(self._base.child, number(1)), binding, dialect=dialect)
 
+    def is_touched_by(self, changed: frozenset[TableName]) -> bool:
+        """Tell whether a change of these sources can reach a group."""
+        return Differ(changed, RULES).change(self._base.child) is not None
+
     def change_sql(
         self, changed: frozenset[TableName], binding: Binding, *, dialect: str = "spark"
     ) -> str | None:

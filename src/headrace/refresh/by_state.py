@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 
 from headrace.delta.state import ROWS, StatePlan
+from headrace.delta.statements import SIDES, Statements
 from headrace.plan.hidden import WEIGHT
 from headrace.plan.render import Binding
 from headrace.refresh.task import Task
@@ -20,8 +21,7 @@ from headrace.refresh.views import Views
 from headrace.sources.consolidate import consolidate
 from headrace.sources.files import is_local
 from headrace.sources.frames import arrow_frame
-from headrace.sources.pins import Pins
-from headrace.sql.names import TableName, quote
+from headrace.sql.names import quote
 from headrace.storage.apply import TableChange
 from headrace.storage.identity import row_codes
 from headrace.storage.marker import Marker
@@ -50,44 +50,30 @@ def state_table(task: Task, plan: StatePlan | None) -> StateTable | None:
 
 
 def change_by_state(
-    spark: SparkSession,
-    pins: Pins,
-    task: Task,
-    plan: StatePlan,
-    changed: frozenset[TableName],
-    binding: Binding,
-    *,
-    most: int,
+    spark: SparkSession, task: Task, statements: Statements, binding: Binding, *, most: int
 ) -> StateChange | None:
     """Compute the change from the state; None where no state can serve, or more groups than `most` change."""
-    kept, sql = state_table(task, plan), plan.change_sql(changed, binding)
-    if kept is None or sql is None:
+    kept, keys = state_table(task, statements.state), statements.keys
+    if kept is None:
         return None
-    frame = spark.sql(sql)
-    if any("collate" in frame.schema[key].dataType.simpleString() for key in plan.keys):
+    frame = spark.sql(statements.sql("added", binding))
+    if any("collate" in frame.schema[key].dataType.simpleString() for key in keys):
         # Keys that are equal without having the same bytes are for Spark to compare.
         return None
     added = frame.limit(most + 1).toArrow()
     if added.num_rows > most:
         return None
-    _make_ready(spark, pins, task, plan, kept)
-    rows, version = kept.rows_of(added, plan.keys)
-    old = rows.select(frame.columns)
-    sides = _sides(old, added.cast(old.schema), plan.keys)
-    schema = StructType([*frame.schema.fields, StructField(WEIGHT, LongType(), nullable=False)])
-    shown = _shown(spark, task, plan, sides, schema)
-    return StateChange(
-        TableChange(rows=shown, key=plan.keys), kept, TableChange(rows=sides, key=plan.keys), version
-    )
-
-
-def _make_ready(spark: SparkSession, pins: Pins, task: Task, plan: StatePlan, kept: StateTable) -> None:
-    """Build the state at the stream table's frontier where it is not there yet."""
     frontier = task.table.frontier or {}
-    if kept.is_at(frontier):
-        return
-    rows = spark.sql(plan.initial_sql(lambda name, _: pins.relation(name, frontier[str(name)])))
-    kept.build(rows, task.state_marker(frontier))
+    if not kept.is_at(frontier):
+        kept.build(spark.sql(statements.sql("state", binding)), task.state_marker(frontier))
+    rows, version = kept.rows_of(added, keys)
+    old = rows.select(frame.columns)
+    sides = _sides(old, added.cast(old.schema), keys)
+    schema = StructType([*frame.schema.fields, StructField(WEIGHT, LongType(), nullable=False)])
+    with Views(spark) as views:
+        both = quote(views.add(arrow_frame(spark, sides, schema)))
+        shown = consolidate(spark.sql(statements.sql("change", binding, {SIDES: both})).toArrow())
+    return StateChange(TableChange(rows=shown, key=keys), kept, TableChange(rows=sides, key=keys), version)
 
 
 def _sides(old: pa.Table, added: pa.Table, keys: Sequence[str]) -> pa.Table:
@@ -114,13 +100,3 @@ def _zero(type_: pa.DataType) -> pa.Scalar:
 
 def _weighted(rows: pa.Table, weight: int) -> pa.Table:
     return rows.append_column(WEIGHT, pa.array(np.full(rows.num_rows, weight, dtype=np.int64)))
-
-
-def _shown(spark: SparkSession, task: Task, plan: StatePlan, sides: pa.Table, schema: StructType) -> pa.Table:
-    """Compute the columns that the stream table shows of both sides, netted out."""
-    outputs = dict(plan.output_sql())
-    items = ", ".join(f"{outputs[name]} AS {quote(name)}" for name, _ in task.table.columns)
-    with Views(spark) as views:
-        view = views.add(arrow_frame(spark, sides, schema))
-        where = f" WHERE {plan.having_sql()}" if plan.having_sql() else ""
-        return consolidate(spark.sql(f"SELECT {items}, {WEIGHT} FROM {quote(view)}{where}").toArrow())

@@ -7,11 +7,8 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.catalog import Frontier
-from headrace.delta.compile import compile_change
-from headrace.delta.keyed import KeyedChange, keyed_change
-from headrace.delta.state import state_plan
+from headrace.delta.statements import STORED, Route, Statements, change_statements
 from headrace.plan.build import Plan
-from headrace.plan.hidden import WEIGHT
 from headrace.plan.nodes import State
 from headrace.plan.render import Binding
 from headrace.refresh.by_state import StateChange, change_by_state
@@ -47,59 +44,41 @@ def read_source_changes(
 def compute_change(
     spark: SparkSession, pins: Pins, task: Task, plan: Plan, changes: Mapping[TableName, SourceChange]
 ) -> TableChange | StateChange | None:
-    """Run the change query; None when no change of a source can reach the result."""
-    changed = frozenset(changes)
-    compiled = compile_change(plan, changed)
-    if compiled.empty:
-        return None
+    """Run the statements of the change; None when no change of a source can reach the result."""
     with Views(spark) as views:
         names = {name: views.add(change.to_frame(spark)) for name, change in changes.items()}
         binding = _binding(pins, task.table.frontier or {}, task.frontier, names)
-        by_state = state_plan(plan)
-        if by_state is not None:
-            change = change_by_state(spark, pins, task, by_state, changed, binding, most=DRIVER_ROWS)
-            if change is not None:
-                return change
-        keyed = keyed_change(plan, changed)
-        if keyed is not None:
-            return _by_replacement(spark, task, keyed, binding, views)
-        return _collected(spark.sql(compiled.sql(binding)).select(*_quoted(task, WEIGHT)))
+        for statements in change_statements(plan, frozenset(changes)):
+            match statements.route:
+                case Route.STATE:
+                    change = change_by_state(spark, task, statements, binding, most=DRIVER_ROWS)
+                    if change is not None:
+                        return change
+                case Route.REPLACEMENT:
+                    return _by_replacement(spark, task, statements, binding, views)
+                case Route.CHANGE:
+                    return _collected(spark.sql(statements.sql("change", binding)))
+    return None
 
 
 def _by_replacement(
-    spark: SparkSession, task: Task, keyed: KeyedChange, binding: Binding, views: Views
+    spark: SparkSession, task: Task, statements: Statements, binding: Binding, views: Views
 ) -> TableChange:
     """Find the touched keys first: then both the sources and the stored rows are read by them alone."""
-    keys = spark.sql(keyed.keys_sql(binding))
+    keys = spark.sql(statements.sql("keys", binding))
     few = keys.limit(DRIVER_ROWS + 1).toArrow()
     stored = None
     if few.num_rows <= DRIVER_ROWS:
         keys = arrow_frame(spark, few, keys.schema)
-        stored = rows_of_keys(spark, task.storage, few, keyed.keys)
-    view = views.add(keys)
-    now = views.add(spark.sql(keyed.rows_sql(binding, keys=view)))
-    relation = quote(views.add(stored)) if stored is not None else _stored(task)
-    return _collected(spark.sql(_replacement_sql(task, keyed.keys, view, now, relation)))
+        stored = rows_of_keys(spark, task.storage, few, statements.keys)
+    made = {"keys": quote(views.add(keys))}
+    made["now"] = quote(views.add(spark.sql(statements.sql("now", binding, made))))
+    made[STORED] = quote(views.add(stored)) if stored is not None else _stored(task)
+    return _collected(spark.sql(statements.sql("change", binding, made)))
 
 
 def _stored(task: Task) -> str:
     return f"(SELECT * FROM {task.table.name.sql} VERSION AS OF {task.table.storage_version})"
-
-
-def _replacement_sql(task: Task, keys: tuple[str, ...], touched: str, now: str, stored: str) -> str:
-    """Take the stored rows of the touched keys away and add their rows of now, netted out."""
-    columns = ", ".join(_quoted(task))
-    same = " AND ".join(f"t.{quote(key)} <=> k.{quote(key)}" for key in keys)
-    return (
-        f"SELECT {columns}, SUM({WEIGHT}) AS {WEIGHT} FROM ("
-        f"SELECT {columns}, 1 AS {WEIGHT} FROM {quote(now)} UNION ALL "
-        f"SELECT {columns}, -1 AS {WEIGHT} FROM {stored} AS t "
-        f"LEFT SEMI JOIN {quote(touched)} AS k ON {same}) GROUP BY {columns} HAVING SUM({WEIGHT}) <> 0"
-    )
-
-
-def _quoted(task: Task, *more: str) -> list[str]:
-    return [quote(name) for name in (*(name for name, _ in task.table.columns), *more)]
 
 
 def _collected(frame: DataFrame) -> TableChange:

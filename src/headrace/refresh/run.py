@@ -30,6 +30,7 @@ from headrace.refresh.definition import Definitions
 from headrace.refresh.differential import compute_change, read_source_changes
 from headrace.refresh.failure import NEEDS_A_PERSON, as_headrace_error, storage_missing
 from headrace.refresh.guard import misread
+from headrace.refresh.intent import RefreshPlan, plan_refresh
 from headrace.refresh.jobs import count_jobs
 from headrace.refresh.poison import name_poisoned_row
 from headrace.refresh.recover import recover
@@ -101,6 +102,13 @@ class Refresher:
             except Exception as error:
                 raise self._fail(attempt, error) from error
 
+    def intend(self, name: TableName, *, full: bool = False) -> RefreshPlan:
+        """Tell what a refresh would do now, and do nothing."""
+        attempt = Attempt(self._catalog.find(name), None, datetime.now(UTC), time.perf_counter())
+        task = self._prepare(attempt, {})
+        decision = self._decide(task, full=full)
+        return plan_refresh(task, decision, self.definitions.plan)
+
     def _prepare(self, attempt: Attempt, pins: Frontier) -> Task:
         analysis = self.definitions.current(attempt.table)
         pinned = {str(name): pins[str(name)] for name in analysis.sources if str(name) in pins}
@@ -136,8 +144,7 @@ class Refresher:
         table, what = task.table, f"{', '.join(map(str, changed))} changed"
         anew = why_reinitialize(self.sources, table, task.analysis, task.frontier, changed)
         if anew:
-            self._catalog.raise_alert("reinitialize_needed", f"{table.name}: {anew}", table.name)
-            return Decision(Action.REINITIALIZE, anew)
+            return Decision(Action.REINITIALIZE, anew, alert="reinitialize_needed")
         if not changed:
             return None
         if table.effective_mode == "FULL":
@@ -147,7 +154,7 @@ class Refresher:
             cheaper = prefers_full(figures, self._settings.change_ratio_threshold)
             if cheaper:
                 return Decision(Action.FULL, f"{what}; {cheaper}", figures=figures)
-        return Decision(Action.DIFFERENTIAL, what, tuple(changed), figures)
+        return Decision(Action.DIFFERENTIAL, what, tuple(changed), figures=figures)
 
     def _figures(self, task: Task, changed: list[TableName]) -> Figures:
         old = task.table.frontier or {}
@@ -160,6 +167,9 @@ class Refresher:
 
     def _carry_out_or_rebuild(self, task: Task, decision: Decision) -> RefreshResult:
         """Carry out a decision; where rows that a change takes away are stored otherwise, load anew."""
+        if decision.alert:
+            name = task.table.name
+            self._catalog.raise_alert(decision.alert, f"{name}: {decision.reason}", name)
         try:
             return self._carry_out(task, decision)
         except HeadraceError as error:

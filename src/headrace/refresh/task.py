@@ -24,6 +24,7 @@ class Decision:
     action: Action
     reason: str
     changed: tuple[TableName, ...] = ()
+    alert: str = ""
     figures: Figures | None = None
 
 
@@ -44,7 +45,7 @@ class Attempt:
     """A refresh from its first moment; `refresh` is its row in the history once it has one."""
 
     table: StreamTable
-    lease: Lease
+    lease: Lease | None
     moment: datetime
     clock: float
     gate: Gate | None = None
@@ -55,6 +56,7 @@ class Attempt:
         """Make sure that the commit may happen: the lease is still ours, and nobody withholds it."""
         if self.gate is not None:
             self.gate(action)
+        assert self.lease is not None, "only a dry run has none, and it commits nothing"
         self.lease.ensure_held()
 
 

@@ -15,7 +15,7 @@ from headrace import Headrace
 from headrace.catalog import Alert
 from headrace.config import Settings
 from headrace.scheduler.service import Service
-from tests.conftest import rows
+from tests.conftest import holds, rows
 from tests.postgres import PostgresServer, postgres_server
 
 __all__ = ["postgres_server"]
@@ -61,7 +61,7 @@ def hr(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Headrace]:
 
 
 def verified(hr: Headrace, *names: str) -> bool:
-    return all(hr.verify(name).ok for name in names)
+    return all(holds(hr, name) for name in names)
 
 
 def alerts(hr: Headrace) -> list[tuple[str, str]]:

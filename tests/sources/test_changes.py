@@ -187,3 +187,19 @@ def test_refusals(lake: Headrace) -> None:
     with pytest.raises(HeadraceError) as refused:
         estimate_changes(source_of(lake, "t"), old, at(source_of(lake, "t"), 0))
     assert refused.value.code == "history_lost"
+
+
+def test_an_update_of_one_row_is_estimated_as_such(lake: Headrace) -> None:
+    make(lake)
+    lake.sql("INSERT INTO t SELECT /*+ COALESCE(1) */ id, 'x', 0 FROM range(1000)")
+    source = source_of(lake, "t")
+    start = newest(source)
+    lake.sql("UPDATE t SET n = 1 WHERE id = 5")
+    lake.sql("DELETE FROM t WHERE id IN (6, 7)")
+    lake.sql("INSERT INTO t VALUES (5000, 'y', 0)")
+    lake.sql(
+        "MERGE INTO t USING (SELECT 8 AS id UNION ALL SELECT 6000) s ON t.id = s.id "
+        "WHEN MATCHED THEN UPDATE SET n = 9 WHEN NOT MATCHED THEN INSERT (id, v, n) VALUES (s.id, 'm', 0)"
+    )
+    estimate = estimate_changes(source, at(source, start), at(source, newest(source)))
+    assert (estimate.gained, estimate.lost) == (4, 4), "a thousand rows were copied only"

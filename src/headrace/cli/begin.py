@@ -17,7 +17,7 @@ _DEMO_WAREHOUSE = Path("demo-lake")
 
 def demo(
     place: Place,
-    rounds: Annotated[int, typer.Option(min=1, max=100, help="How many rounds of changes.")] = 3,
+    rounds: Annotated[int, typer.Option(min=1, max=100, help="How many rounds of changes.")] = 2,
     order_lines: Annotated[
         int, typer.Option(min=1000, max=50_000_000, help="Order lines of the shop.")
     ] = 200_000,

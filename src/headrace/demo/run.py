@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.status import Status
 
 
-def run_demo(warehouse: Path, *, order_lines: int = 200_000, rounds: int = 3, console: Console) -> int:
+def run_demo(warehouse: Path, *, order_lines: int = 200_000, rounds: int = 2, console: Console) -> int:
     """Build the shop in a warehouse, change it round by round, and return 0 if every check held."""
     shop = Shop(order_lines)
     began = time.monotonic()

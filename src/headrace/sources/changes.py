@@ -22,6 +22,7 @@ from headrace.sources.frames import arrow_frame, spark_schema
 from headrace.sources.log import Commit
 from headrace.sources.spark_changes import consolidate_frame, read_feed, read_files
 from headrace.sources.state import Field, TableState
+from headrace.sources.stated import stated_rows
 
 FEED = "change feed"
 FILES = "file difference"
@@ -139,8 +140,12 @@ def read_changes(
 
 def estimate_changes(source: DeltaSource, old: SourceVersion, new: SourceVersion) -> Estimate:
     """Tell how much lies between two versions, from the log alone."""
-    best = _cheapest(_range(source, old, new), feed=True)
+    span = _range(source, old, new)
+    best = _cheapest(span, feed=True)
     gained, lost = best.rows()
+    stated = stated_rows(span.commits)
+    if stated is not None and sum(stated) < gained + lost:
+        gained, lost = stated
     return Estimate(
         gained=gained,
         lost=lost,

@@ -14,7 +14,7 @@ from headrace.refresh.result import RefreshResult
 from headrace.refresh.verify import verify
 
 # Tests run each query once or twice: on two cores, optimising its code costs more than running it.
-# Without it the JVM reserves so little for code that it runs full, and throws out what it soon needs again.
+# Such a JVM reserves little room for code by default, runs full, and throws out what it soon needs again.
 _JVM = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC"
 os.environ.setdefault("SPARK_SUBMIT_OPTS", _JVM)
 
@@ -43,7 +43,7 @@ def shop(lake: Headrace) -> Headrace:
 
 @pytest.fixture(scope="module")
 def standing_shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Headrace]:
-    """The same for all tests of a module, which leave it as they found it."""
+    """The same, shared by all tests of one module: made once, whatever these then do to it."""
     with headrace.connect(warehouse=tmp_path_factory.mktemp("standing") / "lake", spark_conf=SMALL) as hr:
         yield fill_shop(hr)
 
@@ -66,12 +66,12 @@ def refreshed(hr: Headrace, name: str, *, full: bool = False) -> RefreshResult:
 
 
 def holds(hr: Headrace, name: str) -> bool:
-    """Tell whether a stream table equals its query at the frontier, small tables read by their files.
+    """Tell whether a stream table equals its query over the sources as Delta reads them at the frontier.
 
-    `hr.verify` reads them through Delta, which takes seconds for every new version.
+    `hr.verify` reads the stream table through Delta too, which takes seconds for every new version.
     """
-    table = hr._catalog.find(hr.qualify(name))
-    return verify(hr.spark, hr._refresher.definitions, table, by_delta=False).ok
+    table = hr.catalog.find(hr.qualify(name))
+    return verify(hr.spark, hr._refresher.definitions, table, stored_by_files=True).ok
 
 
 def rows(hr: Headrace, query: str) -> list[tuple[object, ...]]:

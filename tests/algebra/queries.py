@@ -214,7 +214,7 @@ class Generator:
         return sql, pool
 
     def inline(self, sql: str, pool: list[Col]) -> tuple[str, list[Col]]:
-        """An array of structs as rows, or no array at all."""
+        """An array of structs as rows; a NULL has none."""
         view, number, text = self.fresh("i"), self.fresh("number"), self.fresh("text")
         struct = f"named_struct('p', {self.expression(pool, INT, 0)}, 'q', e)"
         array = f"transform(split({self.expression(pool, STR, 0)}, 'y'), e -> {struct})"

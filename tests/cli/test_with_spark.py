@@ -50,6 +50,7 @@ def test_the_life_of_a_stream_table(warehouse: Path) -> None:
     assert planned["stream_table"] == "default.totals"
     assert planned["statements"]
     assert "-- " in run("refresh", "totals", "--dry-run").stdout
+    assert run("refresh", "totals", "--dry-run", "--upstream").exit_code == 2
     refreshed = json.loads(run("refresh", "--all", "--json").stdout)
     assert [result["stream_table"] for result in refreshed] == ["default.totals", "default.top"]
     assert all(result["rows_inserted"] for result in refreshed)

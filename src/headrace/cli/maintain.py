@@ -38,6 +38,8 @@ def refresh(
 ) -> int:
     """Bring stream tables up to date now."""
     _require_choice(names, all_)
+    if dry_run and upstream:
+        raise typer.BadParameter("--dry-run tells of the named tables alone; leave --upstream out")
     if dry_run:
         return _show_plans(place, names, all_, full=full, json=json)
     done: list[dict[str, Any]] = []

@@ -12,9 +12,9 @@ from contextlib import closing
 from pathlib import Path
 
 import headrace
-from headrace.bench.matrix import Cell, Matrix
+from headrace.bench.matrix import Matrix
 from headrace.bench.measure import as_table, write_results
-from headrace.bench.workload import PATTERNS, QUERIES, Workload
+from headrace.bench.workload import PATTERNS, QUERIES, Cell, Workload
 
 MODES = ("FULL", "DIFFERENTIAL")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -14,10 +15,12 @@ from pathlib import Path
 from random import Random
 
 from pyspark.errors import PySparkException
+from sqlglot import exp
 
 import headrace
 from headrace import Headrace, HeadraceError
 from headrace.catalog import Action
+from headrace.sql.references import parse_query
 from tests.algebra.queries import Generator, Schema, random_row, random_schema
 from tests.conftest import SMALL
 from tests.lake_algebra.play import rows_of, stored_rows
@@ -25,6 +28,9 @@ from tests.lake_algebra.sources import SourceTable
 
 # Stream tables over one set of sources.
 LAKE = 15
+# A cross product of many tables keeps Spark, or its planner, busy for hours, and its change query longer.
+MOST_TABLES = 8
+LONGEST_SECONDS = 5
 
 
 @dataclass
@@ -93,14 +99,18 @@ class Lake:
         while True:
             generator = Generator(self.random, self.schema)
             text = generator.query(min(depth, self.random.choice((0, 1, 1, 2, 2, 2, 3, 4)))).sql
-            if generator.ambiguous:
+            if generator.ambiguous or len(list(parse_query(text).find_all(exp.Table))) > MOST_TABLES:
                 continue
+            stop = threading.Timer(LONGEST_SECONDS, self.hr.spark.sparkContext.cancelAllJobs)
+            stop.start()
             try:
                 self.hr.spark.sql(text).toArrow()
             except PySparkException as error:
                 self.report.refused_by_spark[str(error.getCondition())] += 1
             else:
                 return text
+            finally:
+                stop.cancel()
 
     def change(self) -> None:
         """Write to some of the sources."""

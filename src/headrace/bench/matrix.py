@@ -7,24 +7,10 @@ from dataclasses import dataclass
 
 import headrace
 from headrace.bench.measure import Timings, in_turn
-from headrace.bench.workload import Kind, Pattern, Workload
+from headrace.bench.workload import Cell, Changing
 
 MODES = ("FULL", "DIFFERENTIAL", "AUTO")
 APPEND = "append"
-
-
-@dataclass(frozen=True)
-class Cell:
-    """How large the table and its change are, and where in the table the change falls."""
-
-    rows: int
-    share: float
-    pattern: Pattern
-    kind: Kind = "mixed"
-
-    @property
-    def changes(self) -> int:
-        return max(1, round(self.rows * self.share))
 
 
 class MismatchError(Exception):
@@ -36,7 +22,7 @@ class Matrix:
     """Stream tables of all queries in all modes over one workload, measured cell by cell."""
 
     hr: headrace.Headrace
-    workload: Workload
+    workload: Changing
     queries: Sequence[str]
     modes: Sequence[str] = MODES
     report: Callable[[str], None] = print
@@ -56,8 +42,8 @@ class Matrix:
         jobs: dict[str, int] = {}
         appends = Timings()
         for number in range(rounds + 1):
-            self.workload.change(cell.changes, cell.pattern, cell.kind)
-            self._append(appends, cell.changes)
+            self.workload.change(cell)
+            appends.time(APPEND, lambda: self.workload.append(cell.changes))
             for query in self.queries:
                 for mode in in_turn(self.modes, number):
                     result = self.hr.refresh_stream_table(self._table(query, mode))
@@ -102,14 +88,6 @@ class Matrix:
             best = min(seconds[mode] for mode in self.modes if mode != "AUTO")
             row |= {"AUTO of best": round(seconds["AUTO"] / best, 2), "AUTO took": ", ".join(auto)}
         return row | {"jobs": jobs}
-
-    def _append(self, timings: Timings, count: int) -> None:
-        """Append as many rows to a table that nothing reads, as a measure of the machine."""
-        self.hr.spark.sql(
-            f"CREATE TABLE IF NOT EXISTS {self.workload.schema}.appended USING delta "
-            f"AS SELECT * FROM {self.workload.sales} LIMIT 0"
-        )
-        timings.time(APPEND, lambda: self.workload.append_to(f"{self.workload.schema}.appended", 0, count))
 
     def _verify(self, query: str) -> None:
         for mode in self.modes:

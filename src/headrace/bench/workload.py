@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 from pyspark.sql import SparkSession
 
@@ -44,6 +44,34 @@ _SALE = """
 """
 
 
+@dataclass(frozen=True)
+class Cell:
+    """How large the table and its change are, and where in the table the change falls."""
+
+    rows: int
+    share: float
+    pattern: Pattern
+    kind: Kind = "mixed"
+
+    @property
+    def changes(self) -> int:
+        return max(1, round(self.rows * self.share))
+
+
+class Changing(Protocol):
+    """Sources that change on demand, and queries over them."""
+
+    @property
+    def schema(self) -> str: ...
+
+    def query(self, name: str) -> str: ...
+
+    def change(self, cell: Cell) -> None: ...
+
+    def append(self, count: int) -> None:
+        """Append so many rows to a table that nothing reads, as a measure of the machine."""
+
+
 @dataclass
 class Workload:
     """A schema with `sales` of a given size and `customers`, changed round by round."""
@@ -78,22 +106,27 @@ class Workload:
         )
         self._next_id = self.rows
 
-    def change(self, count: int, pattern: Pattern, kind: Kind = "mixed") -> None:
-        """Change about `count` rows: a third each inserted, updated and deleted, or all of them inserted."""
+        self._create(f"{self.schema}.appended", f"SELECT * FROM {self.sales} LIMIT 0")
+
+    def change(self, cell: Cell) -> None:
+        """Change rows of the cell: a third each inserted, updated and deleted, or all of them inserted."""
         self._seed += 1
-        share = 1.0 if kind == "adds" else 1 / 3
-        inserted = max(1, round(count * share))
-        if kind == "mixed":
-            self.spark.sql(f"DELETE FROM {self.sales} WHERE {self._some(inserted, pattern, 1)}")
+        share = 1.0 if cell.kind == "adds" else 1 / 3
+        inserted = max(1, round(cell.changes * share))
+        if cell.kind == "mixed":
+            self.spark.sql(f"DELETE FROM {self.sales} WHERE {self._some(inserted, cell.pattern, 1)}")
             self.spark.sql(
                 f"UPDATE {self.sales} SET amount = amount + 1, quantity = quantity + 1 "
-                f"WHERE {self._some(inserted, pattern, 2)}"
+                f"WHERE {self._some(inserted, cell.pattern, 2)}"
             )
         first = self._next_id
         self._next_id += inserted
-        self.append_to(self.sales, first, inserted)
+        self._append(self.sales, first, inserted)
 
-    def append_to(self, table: str, first: int, count: int) -> None:
+    def append(self, count: int) -> None:
+        self._append(f"{self.schema}.appended", 0, count)
+
+    def _append(self, table: str, first: int, count: int) -> None:
         """Append rows as a plain Spark write does."""
         rows = self.spark.sql(f"SELECT {self._sale('id')} FROM range({first}, {first + count})")
         rows.coalesce(1).write.format("delta").mode("append").saveAsTable(table)

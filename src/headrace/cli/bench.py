@@ -21,9 +21,9 @@ def bench(
 ) -> None:
     """Measure refreshes by the change against recomputing."""
     import headrace
-    from headrace.bench.matrix import Cell, Matrix
+    from headrace.bench.matrix import Matrix
     from headrace.bench.measure import as_table, machine
-    from headrace.bench.workload import PATTERNS, QUERIES, Workload
+    from headrace.bench.workload import PATTERNS, QUERIES, Cell, Workload
 
     # A folder of its own: a measurement leaves nothing in anybody's lake.
     with tempfile.TemporaryDirectory(prefix="headrace-bench-", ignore_cleanup_errors=True) as folder:

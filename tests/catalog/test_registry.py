@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
-from headrace.catalog import Catalog, Relation
+from headrace.catalog import Alert, Catalog, Relation
 from headrace.errors import HeadraceError
 from headrace.sql.names import TableName
-from tests.catalog.samples import ORDERS, TOTALS
+from tests.catalog.samples import ORDERS, TOTALS, new_table
+
+MINUTE = timedelta(minutes=1)
 
 
 def test_alerts_are_newest_first(catalog: Catalog) -> None:
@@ -16,6 +21,24 @@ def test_alerts_are_newest_first(catalog: Catalog) -> None:
     assert catalog.alerts() == [second, first]
     assert catalog.alerts(limit=1) == [second]
     assert (first.stream_table, second.stream_table) == (TOTALS, None)
+
+
+def test_what_several_processes_notice_is_told_once(catalog: Catalog, catalog_url: str) -> None:
+    catalog.add(new_table(TOTALS), [])
+    noon = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+    def notice(opened: Catalog) -> Alert | None:
+        return opened.raise_alert_once("lag_exceeded", "late", TOTALS, now=noon, since=noon - MINUTE)
+
+    with Catalog.open(catalog_url) as other, ThreadPoolExecutor(8) as pool:
+        told = list(pool.map(notice, [catalog, other] * 20))
+    assert [one for one in told if one is not None] == catalog.alerts()
+    assert len(catalog.alerts()) == 1
+    again = {"now": noon + MINUTE, "since": noon}
+    assert catalog.raise_alert_once("lag_exceeded", "late", ORDERS, **again)
+    assert catalog.raise_alert_once("falling_behind", "slow", TOTALS, **again)
+    assert catalog.raise_alert_once("lag_exceeded", "late again", TOTALS, **again)
+    assert len(catalog.alerts()) == 4
 
 
 def test_settings_are_set_and_unset(catalog: Catalog, catalog_url: str) -> None:

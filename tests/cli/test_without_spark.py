@@ -212,6 +212,23 @@ def test_status() -> None:
     assert (top["status"], top["last_action"], top["consecutive_errors"]) == ("ERROR", "FAILED", 1)
     assert (totals["last_action"], totals["last_duration_ms"]) == ("FULL", 1500.0)
     assert 0 <= totals["lag_seconds"] < 60
+    assert (totals["period_seconds"], totals["period_doublings"]) == (24, 0)
+
+
+def test_status_tells_who_falls_behind(warehouse: Path) -> None:
+    with Catalog.open(sqlite_url(warehouse.absolute() / "_headrace" / "catalog.sqlite")) as catalog:
+        for duration_ms in (30_000.0, 10.0):
+            catalog.record_refresh(
+                TableName("shop", "totals"),
+                state=RefreshState.COMPLETED,
+                action=Action.DIFFERENTIAL,
+                reason="shop.orders changed",
+                started_at=datetime.now(UTC),
+                duration_ms=duration_ms,
+            )
+    assert "(falls behind)" in run("status").stdout
+    _, totals = json.loads(run("status", "--json").stdout)
+    assert (totals["period_seconds"], totals["period_doublings"]) == (48, 1)
 
 
 @pytest.mark.usefixtures("warehouse")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
 from headrace import Headrace, HeadraceError
+from headrace.refresh.blame import blame
 from headrace.storage.marker import read_marker
 from headrace.storage.table import Storage
 from tests.conftest import holds, refreshed, rows
@@ -129,6 +131,23 @@ def test_too_many_failures_suspend_with_an_alert(shop: Headrace) -> None:
             shop.refresh_stream_table("inverse")
     assert shop.catalog.find(shop.qualify("inverse")).status == "SUSPENDED"
     assert "auto_suspended" in {row.kind for row in shop.sql("SELECT kind FROM headrace.alerts").collect()}
+
+
+def test_what_will_be_tried_again_alerts_nobody_yet(totals: Headrace) -> None:
+    totals.sql("INSERT INTO orders VALUES (5, 3, 30)")
+    log = totals._refresher.sources.find(totals.qualify("orders")).log
+    commit = Path(log.location) / "_delta_log" / f"{log.newest_version():020}.json"
+    aside = commit.rename(commit.with_suffix(".aside"))
+    commit.mkdir()
+    for will_retry, alerts in ((True, 0), (False, 1)):
+        with pytest.raises(HeadraceError) as failure:
+            totals._refresher.refresh(totals.qualify("totals"), will_retry=will_retry)
+        assert blame(failure.value) == "system"
+        assert [alert.kind for alert in totals.catalog.alerts()] == ["refresh_failed"] * alerts
+    commit.rmdir()
+    aside.rename(commit)
+    assert refreshed(totals, "totals").action in {"DIFFERENTIAL", "FULL"}
+    assert (3,) in rows(totals, "SELECT customer FROM totals")
 
 
 def test_current_date_is_evaluated_at_each_refresh(shop: Headrace) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 
 from headrace import Headrace, HeadraceError
+from headrace.catalog import Action
 from tests.conftest import refreshed, rows
 
 TOTALS = "SELECT customer, SUM(amount) AS total FROM orders GROUP BY customer"
@@ -101,3 +104,30 @@ def test_a_view_with_another_text_reinitializes(shop: Headrace) -> None:
     assert result.action == "REINITIALIZE"
     assert rows(shop, "SELECT * FROM st") == rows(shop, "SELECT * FROM big") != []
     assert refreshed(shop, "st").action == "NO_DATA"
+
+
+@pytest.mark.parametrize(("mode", "is_lost"), [("DIFFERENTIAL", False), ("FULL", True)])
+def test_a_source_dropped_during_a_refresh_loses_nothing(shop: Headrace, mode: str, is_lost: bool) -> None:
+    shop.sql(f"CREATE STREAM TABLE totals REFRESH MODE {mode} AS {TOTALS}")
+    before = rows(shop, "SELECT * FROM totals")
+    shop.sql("INSERT INTO orders VALUES (8, 8, 8)")
+    name = shop.qualify("totals")
+
+    def drop(_: Action) -> None:
+        shop.spark.sql("DROP TABLE orders")
+
+    with pytest.raises(HeadraceError, match=r"default\.orders is gone") if is_lost else nullcontext():
+        shop._refresher.refresh(name, gate=drop)
+    # What was computed before the source went is right for its frontier; else the old contents stay.
+    assert rows(shop, "SELECT * FROM totals") == sorted([*before, *([] if is_lost else [(8, 8)])], key=repr)
+    with pytest.raises(HeadraceError) as gone:
+        shop.refresh_stream_table("totals")
+    assert gone.value.code == "source_missing"
+    assert "default.orders" in gone.value.message
+    assert shop.catalog.find(name).status == "ERROR"
+
+    shop.sql("CREATE TABLE orders (id INT, customer INT, amount DECIMAL(10,2)) USING delta")
+    shop.sql("INSERT INTO orders VALUES (1, 9, 9)")
+    assert refreshed(shop, "totals").action == "REINITIALIZE"
+    assert rows(shop, "SELECT customer FROM totals") == [(9,)]
+    assert shop.catalog.find(name).status == "ACTIVE"

@@ -33,12 +33,14 @@ class Scripted:
     def __init__(self) -> None:
         self.script: dict[str, Callable[[], None]] = {}
         self.log: list[str] = []
+        self.will_retry: dict[str, list[bool]] = {}
         self.most_at_once = 0
         self._now = 0
         self._lock = threading.Lock()
 
-    def refresh(self, name: TableName, **_: Any) -> RefreshResult:
+    def refresh(self, name: TableName, *, will_retry: bool, **_: Any) -> RefreshResult:
         with self._lock:
+            self.will_retry.setdefault(name.table, []).append(will_retry)
             self._now += 1
             self.most_at_once = max(self.most_at_once, self._now)
             self.log.append(f"+{name.table}")
@@ -161,6 +163,7 @@ def test_what_may_pass_is_tried_again_and_what_will_not_is_not(
     assert states == {"passing": "COMPLETED", "reader": "COMPLETED", "lasting": "FAILED", "wrong": "FAILED"}
     counted = {name: b.refresher.log.count(f"+{name}") for name in ("passing", "lasting", "wrong")}
     assert counted == {"passing": 3, "lasting": 3, "wrong": 1}
+    assert b.refresher.will_retry["lasting"] == [True, True, False], "only the last one alerts people"
 
 
 def test_the_tables_of_a_wave_wait_without_taking_room(bench: Callable[[int], Bench]) -> None:

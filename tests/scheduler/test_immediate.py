@@ -9,7 +9,7 @@ import pytest
 
 import headrace
 from headrace import Headrace, HeadraceError
-from tests.conftest import holds, rows
+from tests.conftest import SMALL, holds, rows
 
 QUERY = "SELECT customer, SUM(100 DIV amount) AS q, COUNT(*) AS n FROM {} GROUP BY customer"
 WRITES = [
@@ -24,7 +24,7 @@ WRITES = [
 @pytest.fixture(scope="module")
 def hr(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Headrace]:
     folder: Path = tmp_path_factory.mktemp("immediate")
-    with headrace.connect(warehouse=folder / "lake") as hr:
+    with headrace.connect(warehouse=folder / "lake", spark_conf=SMALL) as hr:
         hr.sql("CREATE TABLE orders (id INT, customer INT, amount INT) USING delta")
         hr.sql("INSERT INTO orders VALUES (1, 1, 10), (2, 1, 20), (3, 2, 30)")
         hr.sql("CREATE STREAM TABLE middle SCHEDULE DOWNSTREAM AS SELECT id, customer, amount FROM orders")
@@ -118,3 +118,42 @@ def test_a_suspended_table_lets_writes_pass(hr: Headrace) -> None:
 def test_what_cannot_be_maintained_cannot_be_immediate(hr: Headrace) -> None:
     with pytest.raises(HeadraceError, match="cannot be maintained"):
         hr.sql("CREATE STREAM TABLE never REFRESH MODE IMMEDIATE AS SELECT id, rand() AS r FROM orders")
+
+
+@pytest.fixture
+def two(lake: Headrace) -> Headrace:
+    """Two tables, each with an IMMEDIATE reader, and one that reads both and fails at a zero."""
+    for name in ("left_in", "right_in"):
+        lake.sql(f"CREATE TABLE {name} (id INT, amount INT) USING delta")
+        lake.sql(f"INSERT INTO {name} VALUES (1, 10), (2, 20)")
+        lake.sql(f"CREATE STREAM TABLE {name}_copy REFRESH MODE IMMEDIATE AS SELECT * FROM {name}")
+    lake.sql(f"CREATE STREAM TABLE shares REFRESH MODE IMMEDIATE AS {SHARES}")
+    return lake
+
+
+SHARES = "SELECT l.id, l.amount DIV r.amount AS share FROM left_in l JOIN right_in r ON l.id = r.id"
+BOTH = "FROM (SELECT {} AS id, {} AS amount) INSERT INTO left_in SELECT * INSERT INTO right_in SELECT *"
+
+
+def all_follow(hr: Headrace) -> bool:
+    return all(holds(hr, name) for name in ("left_in_copy", "right_in_copy", "shares")) and rows(
+        hr, "SELECT * FROM shares"
+    ) == rows(hr, SHARES)
+
+
+def test_a_statement_that_writes_several_tables_is_undone_in_all(two: Headrace) -> None:
+    two.sql(BOTH.format(3, 30))
+    assert (3, 1) in rows(two, "SELECT * FROM shares")
+    assert all_follow(two)
+    before = rows(two, "SELECT * FROM left_in"), rows(two, "SELECT * FROM right_in")
+    with pytest.raises(HeadraceError) as failed:
+        two.sql(BOTH.format(4, 0))
+    assert "default.left_in, default.right_in was undone" in failed.value.message
+    assert (rows(two, "SELECT * FROM left_in"), rows(two, "SELECT * FROM right_in")) == before
+    assert all_follow(two)
+
+
+def test_an_emptied_table_is_followed(two: Headrace) -> None:
+    two.sql("TRUNCATE TABLE right_in")
+    assert rows(two, "SELECT * FROM right_in_copy") == rows(two, "SELECT * FROM shares") == []
+    assert all_follow(two)

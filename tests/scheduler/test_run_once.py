@@ -14,7 +14,7 @@ import headrace
 from headrace import Headrace, HeadraceError
 from headrace.scheduler.report import TickReport
 from headrace.scheduler.snapshot import Snapshot
-from tests.conftest import holds, rows
+from tests.conftest import SMALL, holds, rows
 
 TABLES = ("base", "sums", "shares", "tip")
 
@@ -23,7 +23,7 @@ TABLES = ("base", "sums", "shares", "tip")
 def hr(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Headrace]:
     """A source and a diamond over it, shared by the tests of this file."""
     folder: Path = tmp_path_factory.mktemp("ticks")
-    with headrace.connect(warehouse=folder / "lake") as hr:
+    with headrace.connect(warehouse=folder / "lake", spark_conf=SMALL) as hr:
         hr.sql("CREATE TABLE sales (id INT, shop INT, amount INT) USING delta")
         hr.sql("INSERT INTO sales VALUES (1, 1, 10), (2, 1, 20), (3, 2, 30)")
         mode = "REFRESH MODE DIFFERENTIAL"

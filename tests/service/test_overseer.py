@@ -93,6 +93,14 @@ def test_a_lag_that_is_exceeded_is_told_once_per_time(catalog: Catalog) -> None:
     assert kinds(catalog) == ["lag_exceeded"] * 2
 
 
+def test_a_second_service_does_not_tell_it_again(catalog: Catalog) -> None:
+    shop = Shop({"a": "orders"}, table("a", data_timestamp=NOON))
+    for seconds in (61, 62):
+        late = NOON + timedelta(seconds=seconds)
+        Overseer(catalog).look(shop.network, shop.tables, now=late, since=NOON)
+    assert kinds(catalog) == ["lag_exceeded"]
+
+
 def test_nothing_is_late_right_after_the_service_began(catalog: Catalog) -> None:
     overseer = Overseer(catalog)
     shop = Shop({"a": "orders"}, table("a", data_timestamp=NOON - timedelta(days=1)))

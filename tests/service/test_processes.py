@@ -16,6 +16,7 @@ from pathlib import Path
 
 import headrace
 from headrace import Headrace
+from tests.conftest import SMALL
 from tests.lake_algebra.play import stored_rows
 from tests.service.test_service import PATIENCE, running, until, verified
 
@@ -52,7 +53,7 @@ def drained(process: subprocess.Popen[str]) -> threading.Thread:
     return thread
 
 
-def test_two_services_share_the_work_and_repeat_nothing(lake: Headrace, tmp_path: Path) -> None:
+def test_two_services_of_different_settings_share_the_work(lake: Headrace, tmp_path: Path) -> None:
     lake.sql("CREATE TABLE sales (id INT, amount INT) USING delta")
     lake.sql("INSERT INTO sales VALUES (1, 10)")
     names = [f"t{number}" for number in range(6)]
@@ -62,7 +63,7 @@ def test_two_services_share_the_work_and_repeat_nothing(lake: Headrace, tmp_path
             "SELECT id, amount FROM sales"
         )
     first = {record.id for record in lake.catalog.history()}
-    with headrace.connect(warehouse=tmp_path / "lake", max_concurrent_refreshes=1) as other:
+    with headrace.connect(warehouse=tmp_path / "lake", max_concurrent_refreshes=1, spark_conf=SMALL) as other:
         with running(lake) as one, running(other) as two:
             for number in range(2, 5):
                 lake.spark.sql(f"INSERT INTO sales VALUES ({number}, 10)")

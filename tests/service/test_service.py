@@ -15,7 +15,7 @@ from headrace import Headrace
 from headrace.catalog import Alert
 from headrace.config import Settings
 from headrace.scheduler.service import Service
-from tests.conftest import holds, rows
+from tests.conftest import SMALL, holds, rows
 from tests.postgres import PostgresServer, postgres_server
 
 __all__ = ["postgres_server"]
@@ -48,7 +48,7 @@ def running(hr: Headrace, **options: Callable[[], Settings | None]) -> Iterator[
 @pytest.fixture(scope="module")
 def hr(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Headrace]:
     folder: Path = tmp_path_factory.mktemp("service")
-    with headrace.connect(warehouse=folder / "lake", max_consecutive_errors=2) as hr:
+    with headrace.connect(warehouse=folder / "lake", max_consecutive_errors=2, spark_conf=SMALL) as hr:
         hr.sql("CREATE TABLE sales (id INT, amount INT) USING delta")
         hr.sql("INSERT INTO sales VALUES (1, 10)")
         hr.sql("CREATE TABLE doomed (id INT) USING delta")
@@ -131,7 +131,7 @@ def test_settings_are_read_anew(hr: Headrace) -> None:
 
 def test_a_catalog_that_goes_away_comes_back(tmp_path: Path, postgres_server: PostgresServer) -> None:
     url = postgres_server.create_database()
-    with headrace.connect(warehouse=tmp_path / "lake", catalog_url=url) as hr:
+    with headrace.connect(warehouse=tmp_path / "lake", catalog_url=url, spark_conf=SMALL) as hr:
         hr.sql("CREATE TABLE sales (id INT) USING delta")
         hr.sql("CREATE STREAM TABLE ids SCHEDULE '3 seconds' AS SELECT id FROM sales")
         with running(hr) as service:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import delete, insert, select
+from sqlalchemy import Connection, delete, insert, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 
@@ -21,6 +21,7 @@ from headrace.sql.names import TableName
 _log = logging.getLogger(__name__)
 _alerts = schema.alerts
 _settings = schema.settings
+_stream_tables = schema.stream_tables
 _sources = schema.sources
 _relations = schema.relations
 
@@ -39,21 +40,32 @@ class Registry:
 
     def raise_alert(self, kind: str, message: str, stream_table: TableName | None = None) -> Alert:
         """Write an alert down and tell those who listen; what they do cannot harm who raised it."""
-        values = {
-            "kind": kind,
-            "message": message,
-            "stream_table": stream_table,
-            "raised_at": datetime.now(UTC),
-        }
         with self._database.write() as connection:
-            row = connection.execute(insert(_alerts).values(values).returning(_alerts)).one()
-        alert = Alert(**row._mapping)
+            alert = _write_alert(connection, kind, message, stream_table, datetime.now(UTC))
+        self._tell(alert)
+        return alert
+
+    def raise_alert_once(
+        self, kind: str, message: str, stream_table: TableName, *, now: datetime, since: datetime
+    ) -> Alert | None:
+        """Raise an alert unless some process has raised one of its kind for this table after `since`."""
+        same = (_alerts.c.kind == kind) & (_alerts.c.stream_table == stream_table)
+        with self._database.write() as connection:
+            # Processes that notice at the same time take turns on the table's row.
+            row = select(_stream_tables.c.id).where(_stream_tables.c.name == stream_table)
+            connection.execute(row.with_for_update())
+            if connection.execute(select(_alerts.c.id).where(same, _alerts.c.raised_at > since)).first():
+                return None
+            alert = _write_alert(connection, kind, message, stream_table, now)
+        self._tell(alert)
+        return alert
+
+    def _tell(self, alert: Alert) -> None:
         for listener in self._listeners:
             try:
                 listener(alert)
             except Exception:  # noqa: BLE001  # a listener is the user's code
-                _log.exception("A listener failed on the alert %s", kind)
-        return alert
+                _log.exception("A listener failed on the alert %s", alert.kind)
 
     def alerts(self, limit: int | None = None) -> list[Alert]:
         """Alerts, the newest first."""
@@ -124,3 +136,11 @@ class Registry:
         build: Any = sqlite.insert if self._database.is_sqlite else postgresql.insert
         others = {name: value for name, value in values.items() if name != key}
         return build(table).values(values).on_conflict_do_update(index_elements=[table.c[key]], set_=others)
+
+
+def _write_alert(
+    connection: Connection, kind: str, message: str, stream_table: TableName | None, now: datetime
+) -> Alert:
+    values = {"kind": kind, "message": message, "stream_table": stream_table, "raised_at": now}
+    row = connection.execute(insert(_alerts).values(values).returning(_alerts)).one()
+    return Alert(**row._mapping)

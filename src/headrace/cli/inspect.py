@@ -14,7 +14,12 @@ from headrace.cli.svg import as_svg
 from headrace.display import Grid, duration, json_text, print_grid
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from headrace.catalog import Catalog, RefreshRecord, StreamTable
+
+# Enough to find the last refreshes that did something.
+_ENOUGH_HISTORY = 50
 
 
 def list_(place: Place, json: Json = False) -> None:
@@ -61,19 +66,33 @@ def status(place: Place, json: Json = False) -> None:
     if json:
         print(json_text(records))
     elif records:
-        columns = ["name", "status", "schedule", "lag", "last_action", "took", "errors", "last_error"]
+        columns = [
+            "name",
+            "status",
+            "schedule",
+            "every",
+            "lag",
+            "last_action",
+            "took",
+            "errors",
+            "last_error",
+        ]
         print_grid(out(), Grid.of([_readable_state(record) for record in records], columns))
     else:
         _none_yet()
 
 
 def _state(catalog: Catalog, table: StreamTable, now: datetime) -> dict[str, Any]:
-    newest = next(iter(catalog.history(table.name, limit=1)), None)
+    past = catalog.history(table.name, limit=_ENOUGH_HISTORY)
+    newest = next(iter(past), None)
     stamp = table.data_timestamp
+    period, doublings = _pace(table, past)
     return {
         "name": str(table.name),
         "status": str(table.status),
         "schedule": table.schedule,
+        "period_seconds": period,
+        "period_doublings": doublings,
         "data_timestamp": stamp,
         "lag_seconds": max((now - stamp).total_seconds(), 0) if stamp else None,
         "last_refresh_at": table.last_refresh_at,
@@ -84,10 +103,21 @@ def _state(catalog: Catalog, table: StreamTable, now: datetime) -> dict[str, Any
     }
 
 
+def _pace(table: StreamTable, past: Sequence[RefreshRecord]) -> tuple[float | None, int]:
+    """The seconds between refreshes as the service keeps them, and how often it had to double them."""
+    from headrace.scheduler.pace import current_period
+    from headrace.scheduler.schedule import Every, parse_schedule
+
+    schedule = parse_schedule(table.schedule, minimum_seconds=0)
+    return current_period(schedule.seconds, past) if isinstance(schedule, Every) else (None, 0)
+
+
 def _readable_state(record: dict[str, Any]) -> dict[str, Any]:
-    took, lag = record["last_duration_ms"], record["lag_seconds"]
+    took, lag, period = record["last_duration_ms"], record["lag_seconds"], record["period_seconds"]
+    slowed = " (falls behind)" if record["period_doublings"] else ""
     return {
         **record,
+        "every": "" if period is None else f"{duration(period)}{slowed}",
         "lag": "" if lag is None else duration(lag),
         "last_action": record["last_action"] or "",
         "took": "" if took is None else duration(took / 1000),

@@ -78,12 +78,14 @@ class Refresher:
         moment: datetime | None = None,
         pins: Frontier | None = None,
         gate: Gate | None = None,
+        will_retry: bool = False,
     ) -> RefreshResult:
         """Bring one stream table up to date, unless somebody else is at it.
 
         With a `moment` its contents shall be of that data timestamp; `pins` are versions of sources that
         hold for it, so that several tables refreshed for one moment read the same. A `gate` is passed
-        right before the commit, with the action, and may withhold it.
+        right before the commit, with the action, and may withhold it. Who `will_retry` after a failure of
+        the system lets nobody be alerted to it yet.
         """
         clock = time.perf_counter()
         ttl = timedelta(seconds=self._settings.lease_ttl_seconds)
@@ -93,7 +95,7 @@ class Refresher:
             table = recover(self._catalog, self._catalog.find(name))
             if moment is not None and table.data_timestamp is not None and table.data_timestamp > moment:
                 return _ahead(table, clock)
-            attempt = Attempt(table, lease, moment or datetime.now(UTC), clock, gate)
+            attempt = Attempt(table, lease, moment or datetime.now(UTC), clock, gate, will_retry)
             try:
                 task = self._prepare(attempt, pins or {})
                 return self._carry_out_or_rebuild(task, self._decide(task, full=full))
@@ -359,14 +361,16 @@ class Refresher:
         if known.code == "refresh_failed":
             known = name_poisoned_row(self._spark, self.definitions.of(table), known)
         # What may pass by itself is tried again and does not count towards a suspension.
-        errors = table.consecutive_errors + (blame(error) is not Blame.SYSTEM)
+        may_pass = blame(error) is Blame.SYSTEM
+        errors = table.consecutive_errors + (not may_pass)
         changes: StreamTableChanges = {"consecutive_errors": errors, "last_error": str(known)}
         if known.code in NEEDS_A_PERSON:
             changes["status"] = Status.ERROR
         elif errors >= self._settings.max_consecutive_errors and table.status is Status.ACTIVE:
             changes["status"] = Status.SUSPENDED
         self._record_failure(attempt, known, changes)
-        self._catalog.raise_alert("refresh_failed", str(known), table.name)
+        if not (may_pass and attempt.will_retry):
+            self._catalog.raise_alert("refresh_failed", str(known), table.name)
         if changes.get("status") is Status.SUSPENDED:
             message = f"{table.name} failed {errors} times in a row and is suspended: {known}"
             self._catalog.raise_alert("auto_suspended", message, table.name)

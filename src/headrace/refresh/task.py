@@ -49,6 +49,7 @@ class Attempt:
     moment: datetime
     clock: float
     gate: Gate | None = None
+    will_retry: bool = False
     refresh: int | None = None
     started: datetime = field(default_factory=lambda: datetime.now(UTC))
 

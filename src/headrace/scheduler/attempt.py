@@ -33,6 +33,7 @@ def attempt_refresh(
     *,
     gate: Gate | None = None,
     is_first: bool = True,
+    is_last: bool = True,
 ) -> Attempted:
     """Bring one table to the tick's moment, unless another process did so or is at it."""
     try:
@@ -40,7 +41,9 @@ def attempt_refresh(
         if found is not None:
             return found
         pins, full = tick.pins, name in tick.full
-        result = refresher.refresh(name, full=full, moment=tick.moment, pins=pins, gate=gate)
+        result = refresher.refresh(
+            name, full=full, moment=tick.moment, pins=pins, gate=gate, will_retry=not is_last
+        )
         if result.action is Action.SKIPPED:
             held = catalog.lease_owner(name) is not None
             return Attempted(None if held else Outcome(stream_table=str(name), result=result))

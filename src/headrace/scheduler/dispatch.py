@@ -136,6 +136,7 @@ class Dispatcher:
             job.name,
             gate=hold if gate is not None else None,
             is_first=job.tries == 0,
+            is_last=job.tries + 1 == TRIES,
         )
 
     def _end(self, job: _Job, done: Attempted) -> None:

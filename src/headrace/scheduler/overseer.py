@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from headrace.catalog import Action, Alert, Catalog, RefreshState, Status, StreamTable
 from headrace.observe.metrics import Metrics
 from headrace.scheduler.clock import canonical_period
 from headrace.scheduler.network import Network
+from headrace.scheduler.pace import RECENT, doublings_for, shows_pace
 from headrace.scheduler.report import Outcome
 from headrace.scheduler.schedule import Every
 from headrace.scheduler.tick import Tick
 from headrace.sql.names import TableName
 
-# A refresh that takes more of its period than this leaves too little room for the next.
-_MOST_OF_PERIOD = 0.8
-_RECENT = 3
-_MOST_DOUBLINGS = 10
 _REMEMBERED = 1000
-_FIRST_LOAD = "first load"
 
 DESCRIBED: Mapping[str, tuple[str, str]] = {
     "refreshes_total": ("counter", "Refreshes that this process ended, by state and action."),
@@ -88,7 +84,8 @@ class Overseer:
             if is_late and name not in self._late and (now - since).total_seconds() > schedule.seconds:
                 self._late.add(name)
                 message = f"{name} is {age:,.0f} s old and shall be at most {schedule.seconds:,.0f} s"
-                self._catalog.raise_alert("lag_exceeded", message, name)
+                since_late = table.data_timestamp + timedelta(seconds=schedule.seconds)
+                self._catalog.raise_alert_once("lag_exceeded", message, name, now=now, since=since_late)
             if not is_late:
                 self._late.discard(name)
 
@@ -120,11 +117,10 @@ class Overseer:
         self.metrics.replace("period_doublings", doublings)
 
     def _note_duration(self, name: TableName, action: Action, reason: str, seconds: float) -> None:
-        """Remember what a refresh took; loading a table once says nothing of keeping it fresh."""
-        if action is Action.NO_DATA or action is Action.REINITIALIZE or reason == _FIRST_LOAD:
-            return
-        self._actions[name] = action
-        self._durations.setdefault(name, deque(maxlen=_RECENT)).append(seconds)
+        """Remember what a refresh took, where that tells how long the next one will take."""
+        if shows_pace(action, reason):
+            self._actions[name] = action
+            self._durations.setdefault(name, deque(maxlen=RECENT)).append(seconds)
 
     def _follow_pace(self, network: Network, name: TableName) -> None:
         """Double the period of a table that needs most of it, and halve it when it has become quick again."""
@@ -148,18 +144,3 @@ class Overseer:
 
     def _count_alert(self, alert: Alert) -> None:
         self.metrics.add("alerts_total", kind=alert.kind)
-
-
-def doublings_for(lag: float, seconds: float) -> int:
-    """Tell how often the period of a lag must be doubled for a refresh to take at most 80 % of it.
-
-    >>> [doublings_for(60, seconds) for seconds in (1, 19, 20, 40, 100)]
-    [0, 0, 1, 2, 3]
-    """
-    doublings = 0
-    while (
-        doublings < _MOST_DOUBLINGS
-        and seconds > _MOST_OF_PERIOD * canonical_period(lag, stretch=doublings).total_seconds()
-    ):
-        doublings += 1
-    return doublings

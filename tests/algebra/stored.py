@@ -32,12 +32,12 @@ class Kept:
         change = self.state.change_sql(changed, bind, dialect="duckdb")
         if change is None:
             return
-        names = ", ".join(f'"{key}"' for key in self.state.keys)
-        sums = ", ".join(f'SUM("{c.name}") AS "{c.name}"' for c in self.state.columns)
+        names = [f'"{key}"' for key in self.state.keys]
+        sums = [f'SUM("{c.name}") AS "{c.name}"' for c in self.state.columns]
+        grouped = f' GROUP BY {", ".join(names)} HAVING SUM("{ROWS}") <> 0' if names else ""
         self.database.connection.execute(
-            f"CREATE OR REPLACE TABLE kept AS SELECT {names}, {sums} "
-            f"FROM (FROM kept UNION ALL BY NAME ({change}))"
-            f' GROUP BY {names} HAVING SUM("{ROWS}") <> 0'
+            f"CREATE OR REPLACE TABLE kept AS SELECT {', '.join([*names, *sums])} "
+            f"FROM (FROM kept UNION ALL BY NAME ({change})){grouped}"
         )
 
     def output(self) -> Rows:

@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
+from sqlglot import parse_one
 
 from headrace import Headrace
+from headrace.plan.types import number_type
+from headrace.sql.dialect import VerbatimSpark
 from tests.conftest import refreshed
 from tests.lake_algebra.play import Story, play
 
@@ -35,7 +38,20 @@ QUERIES = {
     "having": "SELECT customer, SUM(amount) AS s FROM orders GROUP BY customer HAVING COUNT(*) > 1",
     "over a join": "SELECT c.region, o.customer, SUM(o.amount) AS s FROM orders o LEFT JOIN customers c "
     "ON o.customer = c.id GROUP BY c.region, o.customer",
+    "without keys": "SELECT COUNT(*) AS n, SUM(amount) AS s, AVG(amount) AS a FROM orders",
+    "without keys, hidden": "SELECT SUM(id) + SUM(amount) AS s FROM orders HAVING COUNT(*) > 0",
+    "average of decimals": "SELECT customer, AVG(amount) AS a, AVG(amount) * 3 AS b FROM orders GROUP BY ALL",
+    "sums of expressions": "SELECT customer, SUM(amount * (1 - amount) * (2 + amount)) AS wide, "
+    "SUM(amount * amount * amount) AS wider, SUM(IF(id > 2, amount, 0)) / SUM(id * 2) AS share, "
+    "SUM(amount) FILTER (WHERE id > 2) AS f, COUNT(*) FILTER (WHERE amount > 1) AS m FROM orders GROUP BY 1",
 }
+NUMBERS = (
+    *("tiny + 1", "small * n", "n + big", "n * 2", "d15 * (1 - d15)", "d15 * (1 - d15) * (1 + d15)"),
+    *("d10 * d10 * d10", "d10 + n", "d10 * big", "d10 - 0.05", "1.5 * d10", "d10 * 100.00", "(d10) * (7)"),
+    *("-d10", "CASE WHEN n > 1 THEN d15 ELSE 0 END", "CASE WHEN n > 1 THEN d10 WHEN n > 0 THEN d15 END"),
+    *("IF(n > 1, d10, NULL)", "COALESCE(d15, n)", "COALESCE(tiny, n)", "CAST(n AS DECIMAL(7,3)) * d10"),
+    *("CAST(d10 AS BIGINT) + n", "d38 * d10", "d38 + d38", "n + 3000000000", "d15 * 0.5 * 0.5 * 0.5"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +68,30 @@ def test_state_is_carried_from_refresh_to_refresh(
     (state,) = folder(standing_shop, stories[case].name).glob("state-*")
     builds = [entry for entry in DeltaTable(state).history() if "Overwrite" in str(entry)]
     assert len(builds) == 1, "it was built once, and then carried on"
+
+
+def test_the_types_of_numbers_are_those_of_spark(lake: Headrace) -> None:
+    types = {"tiny": "tinyint", "small": "smallint", "n": "int", "big": "bigint"}
+    types |= {"d10": "decimal(10,2)", "d15": "decimal(15,2)", "d38": "decimal(38,4)"}
+    columns = ", ".join(f"CAST(1 AS {type_}) AS {name}" for name, type_ in types.items())
+    found = {text: number_type(parse_one(text, dialect=VerbatimSpark), types) for text in NUMBERS}
+    row = lake.spark.sql(f"SELECT {', '.join(f'typeof({text})' for text in NUMBERS)} FROM (SELECT {columns})")
+    assert found == dict(zip(NUMBERS, row.first(), strict=True))
+
+
+def test_averages_of_decimals_round_as_spark_does(shop: Headrace) -> None:
+    shop.sql("CREATE TABLE v (g INT, d DECIMAL(15,2), e DECIMAL(5,4)) USING delta")
+    some = (
+        "SELECT CAST(id % 97 AS INT), pmod(xxhash64(id, {}), 100000000000) / 100, pmod(id * 791, 9999) / 1e4"
+    )
+    shop.sql(f"INSERT INTO v {some.format(1)} FROM range(2000)")
+    means = "SELECT g, AVG(d) AS d, AVG(e) AS e FROM v GROUP BY g"
+    shop.sql(f"CREATE STREAM TABLE m REFRESH MODE DIFFERENTIAL AS {means}")
+    shop.sql(f"INSERT INTO v {some.format(2)} FROM range(1500)")
+    shop.sql("DELETE FROM v WHERE pmod(xxhash64(d), 5) = 0")
+    result = refreshed(shop, "m")
+    assert (result.action, result.rows_inserted) == ("DIFFERENTIAL", 97)
+    assert list(folder(shop, "m").glob("state-*"))
 
 
 def test_state_that_is_lost_or_left_behind_is_built_anew(shop: Headrace) -> None:

@@ -2,7 +2,8 @@
 
 COUNT and SUM are groups in the algebraic sense: what a row adds, its deletion takes away. Beside the number
 of rows, which tells when a group is gone, each SUM keeps its number of values, since the sum of none is NULL.
-Only integers and decimals take part, whose sums are exact in any order; floats are recomputed by key.
+Only integers and decimals take part, whose sums are exact in any order; floats are recomputed by key. A query
+without GROUP BY has one group, which is there even when it has no rows.
 """
 
 from __future__ import annotations
@@ -19,16 +20,21 @@ from headrace.plan.expressions import call, col, conjunction, function_name, num
 from headrace.plan.hidden import WEIGHT
 from headrace.plan.nodes import Aggregate, Filter, Named, Node, Project
 from headrace.plan.render import Binding, render
-from headrace.plan.types import INTEGERS, column_types, decimal_of
+from headrace.plan.types import column_types, decimal_of, number_type, sum_type
 from headrace.sql.dialect import VerbatimSpark
 from headrace.sql.names import TableName
 
 ROWS = "__hr_rows"
 """How many input rows a group has; a group without any is gone."""
-# A sum of decimals this wide times a weight still fits Spark's 38 digits without losing scale.
+# A decimal this wide times a weight of ten digits fits Spark's 38 digits, whatever the values.
 _WIDEST_DECIMAL = 27
+# Spark shortens no scale up to this one, however many digits a product has.
+_KEPT_SCALE = 6
 # Averages of these are exact: their sums stay far below the 53 bits of a double.
 _SMALL_INTEGERS = frozenset({"tinyint", "smallint", "int", "integer", "byte", "short"})
+# The average of decimals up to this wide comes out as Spark's own for groups of up to so many values: both
+# round the same quotient, ours after a first rounding that is too fine to matter then.
+_WIDEST_AVERAGE, _MOST_AVERAGED = 15, 10**9
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,8 @@ class StatePlan:
     columns: tuple[StateColumn, ...]
     outputs: Named
     having: exp.Expr | None
+    most_rows: int | None
+    """Rows of a group beyond which its state does not serve."""
     _base: Aggregate
 
     def initial_sql(self, binding: Binding, *, dialect: str = "spark") -> str:
@@ -77,27 +85,43 @@ class StatePlan:
         return None if self.having is None else self.having.sql(dialect=VerbatimSpark)
 
     def _grouped(self, child: Node, weight: exp.Expr) -> Node:
-        sums = tuple(
-            (column.name, call("SUM", exp.Mul(this=wrap(column.adds), expression=_as_factor(column, weight))))
-            for column in self.columns
-        )
+        sums = tuple((column.name, call("SUM", _weighted(column, weight))) for column in self.columns)
         grouped = Aggregate(child, self._base.keys, sums)
         items: list[tuple[str, exp.Expr]] = [
             (shown, col(key)) for shown, key in zip(self.keys, self._base.keys, strict=True)
         ]
-        items += [(column.name, exp.cast(col(column.name), column.type)) for column in self.columns]
+        for column in self.columns:
+            # Without keys there is a group, with nothing in it, even where there are no rows.
+            total = col(column.name) if self.keys else call("COALESCE", col(column.name), number(0))
+            items.append((column.name, exp.cast(total, column.type)))
         return Project(grouped, tuple(items))
 
 
-def _as_factor(column: StateColumn, weight: exp.Expr) -> exp.Expr:
+def _weighted(column: StateColumn, weight: exp.Expr) -> exp.Expr:
+    """What rows of a weight add to a column of the state."""
+    adds, decimal = wrap(column.adds), decimal_of(column.type)
     # A weight is a bigint, twenty digits to Spark: as a narrow decimal it leaves room for the value's own.
-    return exp.cast(weight.copy(), "decimal(10,0)") if decimal_of(column.type) else weight.copy()
+    factor = exp.cast(weight.copy(), "decimal(10,0)") if decimal else weight.copy()
+    product = exp.Mul(this=adds, expression=factor)
+    if decimal is None or decimal[0] <= _WIDEST_DECIMAL + 10:
+        return product
+    # A product that is too large is an error in ANSI mode alone, and else would be left out of the sum.
+    fits = exp.LT(this=call("ABS", adds.copy()), expression=number(10 ** (28 - decimal[1])))
+    too_large = call("RAISE_ERROR", exp.Literal.string("A value is too large to be kept in a sum."))
+    return exp.Case(
+        ifs=[
+            exp.If(this=exp.EQ(this=weight.copy(), expression=number(1)), true=adds.copy()),
+            exp.If(this=exp.EQ(this=weight.copy(), expression=number(-1)), true=exp.Neg(this=adds.copy())),
+            exp.If(this=fits, true=product),
+        ],
+        default=exp.cast(too_large, column.type),
+    )
 
 
 def state_plan(plan: Plan) -> StatePlan | None:
     """The plan by state of a query that groups at its root; None where an aggregate is no group."""
     above, base = root_groups(plan.root)
-    if not isinstance(base, Aggregate) or not base.keys:
+    if not isinstance(base, Aggregate):
         return None
     names = shown_keys(above, base.keys)
     if names is None:
@@ -113,7 +137,9 @@ def state_plan(plan: Plan) -> StatePlan | None:
         values[name] = kept[1]
     values |= {key: col(shown) for key, shown in zip(base.keys, names, strict=True)}
     outputs, tests = _outputs(plan, above, values)
-    return StatePlan(plan, names, tuple(columns), outputs, conjunction(tests), base)
+    averages = any(function_name(_unfiltered(one)) == "avg" for _, one in base.aggregates)
+    most = _MOST_AVERAGED if averages else None
+    return StatePlan(plan, names, tuple(columns), outputs, conjunction(tests), most, base)
 
 
 def _outputs(plan: Plan, above: list[Node], values: dict[str, exp.Expr]) -> tuple[Named, list[exp.Expr]]:
@@ -127,44 +153,62 @@ def _outputs(plan: Plan, above: list[Node], values: dict[str, exp.Expr]) -> tupl
     return tuple((name, values[name]) for name in plan.columns), tests
 
 
+def _unfiltered(aggregate: exp.Expr) -> exp.Expr:
+    return aggregate.this if isinstance(aggregate, exp.Filter) else aggregate
+
+
 def _kept(
     aggregate: exp.Expr, types: dict[str, str], label: str
 ) -> tuple[list[StateColumn], exp.Expr] | None:
     """The state columns of one aggregate, and its value over them."""
-    name = function_name(aggregate)
-    arguments = aggregate.args.get("expressions") or []
+    test = aggregate.expression.this if isinstance(aggregate, exp.Filter) else None
+    name = function_name(_unfiltered(aggregate))
+    arguments = _unfiltered(aggregate).args.get("expressions") or []
     if len(arguments) != 1 or isinstance(arguments[0], exp.Distinct):
         return None
-    (argument,) = arguments
-    if name == "count_if":
-        counted = StateColumn(f"__hr_n{label}", "bigint", _one_where(argument))
-        return [counted], col(counted.name)
-    if name == "count":
-        if isinstance(argument, (exp.Star, exp.Literal)):
+    argument: exp.Expr = arguments[0]
+    if name == "count" and isinstance(argument, (exp.Star, exp.Literal)):
+        if test is None:
             return [], col(ROWS)
-        counted = StateColumn(f"__hr_n{label}", "bigint", _one_where(_not_null(argument)))
-        return [counted], col(counted.name)
-    if name not in ("sum", "avg") or not isinstance(argument, exp.Column):
+        name, argument, test = "count_if", test, None
+    if test is not None:
+        argument = exp.Case(ifs=[exp.If(this=test.copy(), true=argument.copy())])
+    if name in ("count", "count_if"):
+        counted = argument if name == "count_if" else _not_null(argument)
+        column = StateColumn(f"__hr_n{label}", "bigint", _one_where(counted))
+        return [column], col(column.name)
+    if name not in ("sum", "avg"):
         return None
-    return _summed(name, argument, types.get(argument.name, ""), label)
+    return _summed(name, argument, number_type(argument, types) or "", label)
 
 
 def _summed(
-    name: str, argument: exp.Column, type_: str, label: str
+    name: str, argument: exp.Expr, type_: str, label: str
 ) -> tuple[list[StateColumn], exp.Expr] | None:
-    decimal = decimal_of(type_)
-    if name == "avg" and type_ not in _SMALL_INTEGERS:
+    kept, decimal = sum_type(type_), decimal_of(type_)
+    if kept is None or (decimal and decimal[0] > _WIDEST_DECIMAL and decimal[1] > _KEPT_SCALE):
         return None
-    if type_ not in INTEGERS and (decimal is None or decimal[0] > _WIDEST_DECIMAL):
-        return None
-    kept = "bigint" if decimal is None else f"decimal({decimal[0] + 10},{decimal[1]})"
     total = StateColumn(f"__hr_sum{label}", kept, call("COALESCE", argument.copy(), number(0)))
     count = StateColumn(f"__hr_n{label}", "bigint", _one_where(_not_null(argument)))
     value: exp.Expr = col(total.name)
     if name == "avg":
-        value = exp.Div(this=exp.cast(value, "double"), expression=col(count.name))
+        averaged = _averaged(value, col(count.name), type_)
+        if averaged is None:
+            return None
+        value = averaged
     some = exp.If(this=exp.GT(this=col(count.name), expression=number(0)), true=value)
     return [total, count], exp.Case(ifs=[some])
+
+
+def _averaged(total: exp.Expr, count: exp.Expr, type_: str) -> exp.Expr | None:
+    decimal = decimal_of(type_)
+    if decimal is None:
+        is_small = type_ in _SMALL_INTEGERS
+        return exp.Div(this=exp.cast(total, "double"), expression=count) if is_small else None
+    if decimal[0] > _WIDEST_AVERAGE:
+        return None
+    quotient = exp.Div(this=total, expression=exp.cast(count, "decimal(20,0)"))
+    return exp.cast(quotient, f"decimal({decimal[0] + 4},{decimal[1] + 4})")
 
 
 def _not_null(argument: exp.Expr) -> exp.Expr:

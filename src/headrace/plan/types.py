@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from sqlglot import exp
 
@@ -18,7 +18,17 @@ DECIMAL = "decimal"
 _CHOICES = frozenset({"coalesce", "nvl", "ifnull", "if", "abs", "greatest", "least", "nullif"})
 _EXACT_CASTS = ("tinyint", "smallint", "int", "bigint", "decimal")
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)\Z")
-INTEGERS = frozenset({"tinyint", "smallint", "int", "integer", "bigint", "byte", "short", "long"})
+# Digits that an integer takes as a decimal.
+_DIGITS = {
+    **dict.fromkeys(("tinyint", "byte"), 3),
+    **dict.fromkeys(("smallint", "short"), 5),
+    **dict.fromkeys(("int", "integer"), 10),
+    **dict.fromkeys(("bigint", "long"), 20),
+}
+INTEGERS = frozenset(_DIGITS)
+_MOST_DIGITS = 38
+# Spark never shortens a scale to less than this, whatever its settings.
+_LEAST_SCALE = 6
 
 
 def column_types(plan: Plan, node: Node) -> dict[str, str]:
@@ -74,9 +84,97 @@ def type_of(expression: exp.Expr, types: Mapping[str, str]) -> str | None:
     """The type of an expression over typed columns, if it is known."""
     if isinstance(expression, exp.Column):
         return types.get(expression.name)
-    if not is_exact(expression, types):
-        return None
+    known = number_type(expression, types)
+    if known is not None or not is_exact(expression, types):
+        return known
     return DECIMAL if is_decimal(expression, types) else EXACT
+
+
+def number_type(expression: exp.Expr, types: Mapping[str, str]) -> str | None:
+    """The very type of an integer or a decimal, by Spark's rules; None where these leave a doubt.
+
+    >>> from headrace.plan.expressions import col
+    >>> types = {"price": "decimal(15,2)", "off": "decimal(15,2)", "n": "int"}
+    >>> number_type(col("price") * (1 - col("off")), types), number_type(col("n") + 1, types)
+    ('decimal(32,4)', 'int')
+    """
+    match expression:
+        case exp.Column():
+            type_ = types.get(expression.name, "")
+            return type_ if type_ in INTEGERS or decimal_of(type_) else None
+        case exp.Literal():
+            return None if not is_exact(expression, types) else _literal_type(expression.name)
+        case exp.Paren() | exp.Neg():
+            return number_type(expression.this, types)
+        case exp.Add() | exp.Sub() | exp.Mul():
+            return _computed(expression, types)
+        case exp.Case():
+            results = [branch.args["true"] for branch in expression.args["ifs"]]
+            return _widest([*results, expression.args.get("default") or exp.null()], types)
+        case exp.If():
+            return _widest([expression.args["true"], expression.args.get("false") or exp.null()], types)
+        case exp.Cast():
+            name = expression.to.sql(dialect="spark").lower().replace(" ", "")
+            return name if name in INTEGERS or decimal_of(name) else None
+    if function_name(expression) in ("coalesce", "nvl", "ifnull"):
+        return _widest(expression.expressions, types)
+    return None
+
+
+def _literal_type(digits: str) -> str:
+    whole, point, fraction = digits.partition(".")
+    if point:
+        return f"decimal({max(len((whole + fraction).lstrip('0')), len(fraction), 1)},{len(fraction)})"
+    if int(whole) < 1 << 31:
+        return "int"
+    return "bigint" if int(whole) < 1 << 63 else f"decimal({len(whole.lstrip('0'))},0)"
+
+
+def _computed(expression: exp.Binary, types: Mapping[str, str]) -> str | None:
+    sides = [_unwrapped(expression.this), _unwrapped(expression.expression)]
+    named = [number_type(side, types) for side in sides]
+    if any(name is None for name in named):
+        return None
+    left, right = (name for name in named if name is not None)
+    if left in INTEGERS and right in INTEGERS:
+        return max(left, right, key=lambda name: _DIGITS[name])
+    (p1, s1), (p2, s2) = (_as_decimal(side, name) for side, name in zip(sides, (left, right), strict=True))
+    if isinstance(expression, exp.Mul):
+        return _bounded(p1 + p2 + 1, s1 + s2)
+    scale = max(s1, s2)
+    return _bounded(max(p1 - s1, p2 - s2) + scale + 1, scale)
+
+
+def _unwrapped(expression: exp.Expr) -> exp.Expr:
+    return _unwrapped(expression.this) if isinstance(expression, exp.Paren) else expression
+
+
+def _as_decimal(side: exp.Expr, name: str) -> tuple[int, int]:
+    """The decimal that a side of an operator becomes; a literal takes no more digits than it has."""
+    if isinstance(side, exp.Literal) and name in INTEGERS:
+        return len(str(int(side.name))), 0
+    return decimal_of(name) or (_DIGITS[name], 0)
+
+
+def _widest(expressions: Sequence[exp.Expr], types: Mapping[str, str]) -> str | None:
+    """The common type of alternatives, of which NULL has none."""
+    named = [number_type(part, types) for part in expressions if not isinstance(_unwrapped(part), exp.Null)]
+    known = [name for name in named if name is not None]
+    if not known or len(known) < len(named):
+        return None
+    if all(name in INTEGERS for name in known):
+        return max(known, key=lambda name: _DIGITS[name])
+    widths = [decimal_of(name) or (_DIGITS[name], 0) for name in known]
+    scale = max(s for _, s in widths)
+    digits = max(p - s for p, s in widths) + scale
+    return f"decimal({digits},{scale})" if digits <= _MOST_DIGITS else None
+
+
+def _bounded(digits: int, scale: int) -> str | None:
+    """A decimal within Spark's bound; how it shortens a longer scale than this depends on a setting."""
+    if digits <= _MOST_DIGITS:
+        return f"decimal({digits},{scale})"
+    return f"decimal({_MOST_DIGITS},{scale})" if scale <= _LEAST_SCALE else None
 
 
 def _aggregated(aggregate: exp.Expr, types: Mapping[str, str]) -> str | None:
@@ -87,8 +185,20 @@ def _aggregated(aggregate: exp.Expr, types: Mapping[str, str]) -> str | None:
         case "min" | "max":
             return type_of(arguments[0], types)
         case "sum":
-            return DECIMAL if is_decimal(arguments[0], types) else type_of(arguments[0], types) and EXACT
+            return sum_type(type_of(arguments[0], types) or "")
     return None
+
+
+def sum_type(type_: str) -> str | None:
+    """The type of the sum of values of a type.
+
+    >>> sum_type("int"), sum_type("decimal(15,2)"), sum_type("double")
+    ('bigint', 'decimal(25,2)', None)
+    """
+    decimal = decimal_of(type_)
+    if decimal is not None:
+        return f"decimal({min(decimal[0] + 10, _MOST_DIGITS)},{decimal[1]})"
+    return "bigint" if type_ in INTEGERS else type_ if type_ in (EXACT, DECIMAL) else None
 
 
 def is_exact(expression: exp.Expr, types: Mapping[str, str]) -> bool:

@@ -61,7 +61,7 @@ def change_by_state(
         # Keys that are equal without having the same bytes are for Spark to compare.
         return None
     added = frame.limit(most + 1).toArrow()
-    if added.num_rows > most:
+    if added.num_rows > most or _has_nulls(added, keys):
         return None
     frontier = task.table.frontier or {}
     if not kept.is_at(frontier):
@@ -69,6 +69,8 @@ def change_by_state(
     rows, version = kept.rows_of(added, keys)
     old = rows.select(frame.columns)
     sides = _sides(old, added.cast(old.schema), keys)
+    if _exceeds(sides, statements.state):
+        return None
     schema = StructType([*frame.schema.fields, StructField(WEIGHT, LongType(), nullable=False)])
     with Views(spark) as views:
         both = quote(views.add(arrow_frame(spark, sides, schema)))
@@ -76,22 +78,49 @@ def change_by_state(
     return StateChange(TableChange(rows=shown, key=keys), kept, TableChange(rows=sides, key=keys), version)
 
 
+def _has_nulls(added: pa.Table, keys: Sequence[str]) -> bool:
+    """Tell whether some sum came out as NULL, as one that overflows does outside ANSI mode."""
+    return any(added[name].null_count for name in added.column_names if name not in keys)
+
+
+def _exceeds(sides: pa.Table, plan: StatePlan | None) -> bool:
+    """Tell whether a group has more rows than its state serves for."""
+    most = plan.most_rows if plan is not None else None
+    return most is not None and sides.num_rows > 0 and pc.max(sides[ROWS]).as_py() > most
+
+
 def _sides(old: pa.Table, added: pa.Table, keys: Sequence[str]) -> pa.Table:
     """Give the old state of the touched groups with weight -1, the new one with 1; one of no rows is gone."""
     values = [name for name in old.column_names if name not in keys]
+    which = _places(old, added, keys)
+    new = added
+    for name in values:
+        field = old.schema.field(name)
+        had = pc.fill_null(old[name].take(which), _zero(field.type))
+        new = new.set_column(new.column_names.index(name), field, _added(had, added[name], field.type))
+    if keys:
+        new = new.filter(pc.greater(new[ROWS], 0))
+    return pa.concat_tables([_weighted(old, -1), _weighted(new, 1)])
+
+
+def _places(old: pa.Table, added: pa.Table, keys: Sequence[str]) -> pa.Array:
+    """Where each group to which something is added stands in the old state; NULL for a new group."""
+    if not keys:
+        return pa.array([0 if old.num_rows else None] * added.num_rows, pa.int64())
     codes = row_codes(pa.concat_tables([old.select(keys), added.select(keys)]), keys)
     before, now = codes[: old.num_rows], codes[old.num_rows :]
     order = np.argsort(before, kind="stable")
     place = np.minimum(np.searchsorted(before[order], now), max(old.num_rows - 1, 0))
     known = (before[order][place] == now) if old.num_rows else np.zeros(len(now), dtype=np.bool_)
-    which = pa.array(order[place] if old.num_rows else place, mask=~known)
-    new = added
-    for name in values:
-        had = pc.fill_null(old[name].take(which), _zero(old.schema.field(name).type))
-        total = pc.add_checked(had, added[name]).cast(old[name].type)
-        new = new.set_column(new.column_names.index(name), old.schema.field(name), total)
-    new = new.filter(pc.greater(new[ROWS], 0))
-    return pa.concat_tables([_weighted(old, -1), _weighted(new, 1)])
+    return pa.array(order[place] if old.num_rows else place, mask=~known)
+
+
+def _added(had: pa.ChunkedArray, more: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
+    if pa.types.is_decimal(type_):
+        # The sum of two decimals has one digit more, which the widest of 128 bits have no room for.
+        wide = pa.decimal256(type_.precision + 1, type_.scale)
+        had, more = had.cast(wide), more.cast(wide)
+    return pc.add_checked(had, more).cast(type_)
 
 
 def _zero(type_: pa.DataType) -> pa.Scalar:

@@ -23,7 +23,7 @@ from headrace.storage.apply import FEW_ROWS, TableChange, apply_change, replace_
 from headrace.storage.apply.change import WEIGHT
 from headrace.storage.apply.search import find_rows
 from headrace.storage.commit import Draft, VersionTaken, commit_draft
-from headrace.storage.data_files import rows_at
+from headrace.storage.data_files import rows_at, visible_rows
 from headrace.storage.maintain import Upkeep, maintain
 from headrace.storage.marker import Marker, read_marker
 from headrace.storage.snapshot import UnreadableLog, read_snapshot
@@ -68,6 +68,9 @@ class StateTable:
     def rows_of(self, keys: pa.Table, columns: Sequence[str]) -> tuple[pa.Table, int]:
         """Read the state of given groups, and its version; a group that has none yet is left out."""
         snapshot = read_snapshot(self.storage.log)
+        if not columns:
+            whole = [visible_rows(snapshot, file) for file in snapshot.files]
+            return pa.concat_tables(whole or [snapshot.arrow_schema.empty_table()]), snapshot.version
         wanted = keys.select(columns).append_column(WEIGHT, pa.array(np.ones(keys.num_rows, dtype=np.int64)))
         found = find_rows(snapshot, wanted, columns)
         parts = [rows_at(snapshot, path, taken) for path, taken in found.positions.items()]

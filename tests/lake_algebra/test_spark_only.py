@@ -59,6 +59,9 @@ QUERIES = {
     "exists(words, w -> w = 'a') AS has_a, map_filter(tags, (k, v) -> v > 1) AS big FROM m",
     "structs": "SELECT id, point.px, struct(a, point.py) AS pair, tags['u'] AS u, "
     "element_at(words, 1) AS first, spots.q AS names FROM m WHERE size(words) > 0 OR point IS NOT NULL",
+    # Spark's optimizer must not move a mark into the branches of the union that is the change below it.
+    "a mark over a union": "SELECT s.n, m.id FROM (SELECT COUNT(*) AS n FROM m HAVING SUM(DISTINCT a) IN "
+    "(SELECT a * 3 FROM m) OR COUNT(*) > 4) s JOIN m ON m.id <> s.n",
     "group by a struct": "SELECT point, COUNT(*) AS n FROM m GROUP BY point",
     "group by an array": "SELECT words, COUNT(*) AS n, MAX(point) AS high FROM m GROUP BY words",
     "distinct nested": "SELECT DISTINCT words, point, spots FROM m",

@@ -191,6 +191,8 @@ class _Renderer:
             doubt = self._exists(node.right, [*([node.on] if node.on is not None else []), null])
             mark = exp.Case(ifs=[exp.If(this=hit, true=exp.true()), exp.If(this=doubt, true=exp.null())])
             mark.set("default", exp.false())
+        if self.dialect == "spark" and _may_become_union(node.left):
+            mark = _held_in_place(mark)
         items = [*(col(name) for name in node.left.columns), exp.alias_(mark, node.mark, quoted=True)]
         return _Block(exp.Null(), closed=_select(block, items))
 
@@ -314,3 +316,20 @@ def _select(block: _Block, items: Sequence[exp.Expr]) -> exp.Select:
     if block.where:
         select = select.where(*(condition.copy() for condition in block.where), copy=False)
     return select
+
+
+def _may_become_union(node: Node) -> bool:
+    """Whether an optimizer may find a UNION ALL right below what is computed from a node's rows."""
+    while isinstance(node, (Project, Filter)) or (isinstance(node, Join) and node.kind == "mark"):
+        node = node.inputs[0]
+    return isinstance(node, UnionAll)
+
+
+def _held_in_place(mark: exp.Expr) -> exp.Expr:
+    """Keep Spark from computing a mark in each branch of a UNION ALL below it.
+
+    Its optimizer loses the columns of the subquery on the way (PushProjectionThroughUnion: key not found).
+    It leaves alone what it takes for random, such as the number of a partition, which is never negative.
+    """
+    never = exp.LT(this=call("SPARK_PARTITION_ID"), expression=exp.Literal.number(0))
+    return exp.Case(ifs=[exp.If(this=never, true=exp.null())], default=mark)

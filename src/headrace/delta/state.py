@@ -63,15 +63,20 @@ class StatePlan:
         """The state of all groups, computed in full: the keys and the state columns."""
         return render(self._grouped(self._base.child, number(1)), binding, dialect=dialect)
 
-    def is_touched_by(self, changed: frozenset[TableName]) -> bool:
-        """Tell whether a change of these sources can reach a group."""
-        return Differ(changed, RULES).change(self._base.child) is not None
+    @property
+    def group_keys(self) -> tuple[str, ...]:
+        """The keys by the names that they have below the groups."""
+        return self._base.keys
+
+    def input_change(self, changed: frozenset[TableName]) -> Node | None:
+        """The change of the rows that are grouped; None where a change of these sources cannot reach them."""
+        return Differ(changed, RULES).change(self._base.child)
 
     def change_sql(
         self, changed: frozenset[TableName], binding: Binding, *, dialect: str = "spark"
     ) -> str | None:
         """What to add to the state of each touched group, or None where nothing changed."""
-        change = Differ(changed, RULES).change(self._base.child)
+        change = self.input_change(changed)
         if change is None:
             return None
         return render(self._grouped(change, col(WEIGHT)), binding, dialect=dialect)

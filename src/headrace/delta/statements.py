@@ -78,7 +78,7 @@ def change_statements(plan: Plan, changed: frozenset[TableName]) -> Iterator[Sta
     if compiled.empty:
         return
     by_state = state_plan(plan)
-    if by_state is not None and by_state.is_touched_by(changed):
+    if by_state is not None and by_state.input_change(changed) is not None:
         yield _by_state(by_state, changed)
     keyed = keyed_change(plan, changed)
     if keyed is not None:

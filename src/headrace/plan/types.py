@@ -138,7 +138,9 @@ def _computed(expression: exp.Binary, types: Mapping[str, str]) -> str | None:
     left, right = (name for name in named if name is not None)
     if left in INTEGERS and right in INTEGERS:
         return max(left, right, key=lambda name: _DIGITS[name])
-    (p1, s1), (p2, s2) = (_as_decimal(side, name) for side, name in zip(sides, (left, right), strict=True))
+    (p1, s1), (p2, s2) = (
+        _side_as_decimal(side, name) for side, name in zip(sides, (left, right), strict=True)
+    )
     if isinstance(expression, exp.Mul):
         return _bounded(p1 + p2 + 1, s1 + s2)
     scale = max(s1, s2)
@@ -149,10 +151,19 @@ def _unwrapped(expression: exp.Expr) -> exp.Expr:
     return _unwrapped(expression.this) if isinstance(expression, exp.Paren) else expression
 
 
-def _as_decimal(side: exp.Expr, name: str) -> tuple[int, int]:
+def _side_as_decimal(side: exp.Expr, name: str) -> tuple[int, int]:
     """The decimal that a side of an operator becomes; a literal takes no more digits than it has."""
     if isinstance(side, exp.Literal) and name in INTEGERS:
         return len(str(int(side.name))), 0
+    return as_decimal(name)
+
+
+def as_decimal(name: str) -> tuple[int, int]:
+    """Precision and scale of a number's type where it meets a decimal.
+
+    >>> as_decimal("int"), as_decimal("decimal(7,2)")
+    ((10, 0), (7, 2))
+    """
     return decimal_of(name) or (_DIGITS[name], 0)
 
 
@@ -164,7 +175,7 @@ def _widest(expressions: Sequence[exp.Expr], types: Mapping[str, str]) -> str | 
         return None
     if all(name in INTEGERS for name in known):
         return max(known, key=lambda name: _DIGITS[name])
-    widths = [decimal_of(name) or (_DIGITS[name], 0) for name in known]
+    widths = [as_decimal(name) for name in known]
     scale = max(s for _, s in widths)
     digits = max(p - s for p, s in widths) + scale
     return f"decimal({digits},{scale})" if digits <= _MOST_DIGITS else None

@@ -16,12 +16,13 @@ from headrace.delta.state import ROWS, StatePlan
 from headrace.delta.statements import SIDES, Statements
 from headrace.plan.hidden import WEIGHT
 from headrace.plan.render import Binding
+from headrace.refresh.on_driver import OnDriver, shown_groups
 from headrace.refresh.task import Task
 from headrace.refresh.views import Views
 from headrace.sources.consolidate import consolidate
 from headrace.sources.files import is_local
 from headrace.sources.frames import arrow_frame
-from headrace.sql.names import quote
+from headrace.sql.names import TableName, quote
 from headrace.storage.apply import TableChange
 from headrace.storage.identity import row_codes
 from headrace.storage.marker import Marker
@@ -50,32 +51,66 @@ def state_table(task: Task, plan: StatePlan | None) -> StateTable | None:
 
 
 def change_by_state(
-    spark: SparkSession, task: Task, statements: Statements, binding: Binding, *, most: int
+    spark: SparkSession,
+    task: Task,
+    statements: Statements,
+    binding: Binding,
+    on_driver: OnDriver,
+    *,
+    changed: frozenset[TableName],
+    most: int,
 ) -> StateChange | None:
     """Compute the change from the state; None where no state can serve, or more groups than `most` change."""
-    kept, keys = state_table(task, statements.state), statements.keys
-    if kept is None:
+    plan, keys = statements.state, statements.keys
+    kept = state_table(task, plan)
+    if plan is None or kept is None:
         return None
-    frame = spark.sql(statements.sql("added", binding))
-    if any("collate" in frame.schema[key].dataType.simpleString() for key in keys):
-        # Keys that are equal without having the same bytes are for Spark to compare.
-        return None
-    added = frame.limit(most + 1).toArrow()
-    if added.num_rows > most or _has_nulls(added, keys):
+    added = _added_groups(spark, statements, plan, binding, on_driver, changed, most)
+    if added is None:
         return None
     frontier = task.table.frontier or {}
     if not kept.is_at(frontier):
         kept.build(spark.sql(statements.sql("state", binding)), task.state_marker(frontier))
     rows, version = kept.rows_of(added, keys)
-    old = rows.select(frame.columns)
+    old = rows.select(added.column_names)
     sides = _sides(old, added.cast(old.schema), keys)
-    if _exceeds(sides, statements.state):
+    if _exceeds(sides, plan):
         return None
-    schema = StructType([*frame.schema.fields, StructField(WEIGHT, LongType(), nullable=False)])
+    shown = shown_groups(plan, sides)
+    if shown is None:
+        shown = _shown_by_spark(spark, statements, binding, sides)
+    return StateChange(TableChange(rows=shown, key=keys), kept, TableChange(rows=sides, key=keys), version)
+
+
+def _added_groups(
+    spark: SparkSession,
+    statements: Statements,
+    plan: StatePlan,
+    binding: Binding,
+    on_driver: OnDriver,
+    changed: frozenset[TableName],
+    most: int,
+) -> pa.Table | None:
+    """What the change adds to each touched group; None where its keys or its sums are not for Arrow."""
+    node = plan.input_change(changed)
+    added = on_driver.added(plan, node) if node is not None else None
+    if added is None:
+        frame = spark.sql(statements.sql("added", binding))
+        if any("collate" in frame.schema[key].dataType.simpleString() for key in plan.keys):
+            # Keys that are equal without having the same bytes are for Spark to compare.
+            return None
+        added = frame.limit(most + 1).toArrow()
+    return None if added.num_rows > most or _has_nulls(added, plan.keys) else added
+
+
+def _shown_by_spark(
+    spark: SparkSession, statements: Statements, binding: Binding, sides: pa.Table
+) -> pa.Table:
+    schema = spark.sql(statements.sql("added", binding)).schema
+    schema = StructType([*schema.fields, StructField(WEIGHT, LongType(), nullable=False)])
     with Views(spark) as views:
         both = quote(views.add(arrow_frame(spark, sides, schema)))
-        shown = consolidate(spark.sql(statements.sql("change", binding, {SIDES: both})).toArrow())
-    return StateChange(TableChange(rows=shown, key=keys), kept, TableChange(rows=sides, key=keys), version)
+        return consolidate(spark.sql(statements.sql("change", binding, {SIDES: both})).toArrow())
 
 
 def _has_nulls(added: pa.Table, keys: Sequence[str]) -> bool:
@@ -83,9 +118,9 @@ def _has_nulls(added: pa.Table, keys: Sequence[str]) -> bool:
     return any(added[name].null_count for name in added.column_names if name not in keys)
 
 
-def _exceeds(sides: pa.Table, plan: StatePlan | None) -> bool:
+def _exceeds(sides: pa.Table, plan: StatePlan) -> bool:
     """Tell whether a group has more rows than its state serves for."""
-    most = plan.most_rows if plan is not None else None
+    most = plan.most_rows
     return most is not None and sides.num_rows > 0 and pc.max(sides[ROWS]).as_py() > most
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.catalog import Frontier
+from headrace.delta.compile import compile_change
 from headrace.delta.statements import STORED, Route, Statements, change_statements
 from headrace.plan.build import Plan
+from headrace.plan.hidden import WEIGHT
 from headrace.plan.nodes import State
 from headrace.plan.render import Binding
 from headrace.refresh.by_state import StateChange, change_by_state
+from headrace.refresh.on_driver import OnDriver
 from headrace.refresh.task import Task
 from headrace.refresh.views import Views
 from headrace.sources.changes import SourceChange
@@ -45,20 +48,37 @@ def compute_change(
     spark: SparkSession, pins: Pins, task: Task, plan: Plan, changes: Mapping[TableName, SourceChange]
 ) -> TableChange | StateChange | None:
     """Run the statements of the change; None when no change of a source can reach the result."""
+    changed, on_driver = frozenset(changes), OnDriver(changes)
     with Views(spark) as views:
-        names = {name: views.add(change.to_frame(spark)) for name, change in changes.items()}
-        binding = _binding(pins, task.table.frontier or {}, task.frontier, names)
-        for statements in change_statements(plan, frozenset(changes)):
+        binding = _binding(pins, task, lambda name: views.add(changes[name].to_frame(spark)))
+        for statements in change_statements(plan, changed):
             match statements.route:
                 case Route.STATE:
-                    change = change_by_state(spark, task, statements, binding, most=DRIVER_ROWS)
+                    change = change_by_state(
+                        spark, task, statements, binding, on_driver, changed=changed, most=DRIVER_ROWS
+                    )
                     if change is not None:
                         return change
                 case Route.REPLACEMENT:
                     return _by_replacement(spark, task, statements, binding, views)
                 case Route.CHANGE:
-                    return _collected(spark.sql(statements.sql("change", binding)))
+                    return _by_change(spark, plan, statements, binding, on_driver, changed)
     return None
+
+
+def _by_change(
+    spark: SparkSession,
+    plan: Plan,
+    statements: Statements,
+    binding: Binding,
+    on_driver: OnDriver,
+    changed: frozenset[TableName],
+) -> TableChange:
+    node = compile_change(plan, changed).change
+    rows = on_driver.change(node) if node is not None else None
+    if rows is not None:
+        return TableChange(rows=rows.select([*plan.columns, WEIGHT]))
+    return _collected(spark.sql(statements.sql("change", binding)))
 
 
 def _by_replacement(
@@ -89,10 +109,14 @@ def _collected(frame: DataFrame) -> TableChange:
     return TableChange(frame=frame)
 
 
-def _binding(pins: Pins, old: Frontier, new: Frontier, views: Mapping[TableName, str]) -> Binding:
+def _binding(pins: Pins, task: Task, view: Callable[[TableName], str]) -> Binding:
+    """Bind the sources at both states and their changes; a change becomes a view when it is asked for."""
+    old, new = task.table.frontier or {}, task.frontier
+    named = cache(view)
+
     def bind(name: TableName, state: State) -> str:
         if state is State.CHANGE:
-            return quote(views[name])
+            return quote(named(name))
         frontier = old if state is State.OLD else new
         return pins.relation(name, frontier[str(name)])
 

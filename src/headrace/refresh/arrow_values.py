@@ -1,0 +1,219 @@
+"""SQL expressions over Arrow columns, for what Arrow and Spark compute alike; the rest is left to Spark.
+
+Integers, decimals, strings by their bytes, dates, timestamps and booleans are compared; integers and
+decimals are added and multiplied, with Spark's types. A number that its type has no room for is left to
+Spark too, which knows whether that is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from functools import reduce
+from typing import TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp
+
+from headrace.plan.expressions import function_name
+from headrace.plan.types import as_decimal, decimal_of, number_type
+
+Value: TypeAlias = pa.ChunkedArray | pa.Scalar
+
+_INTEGERS = {"tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(), "bigint": pa.int64()}
+_NAMES = {type_: name for name, type_ in _INTEGERS.items()}
+_COMPARISONS: Mapping[type[exp.Expr], Callable[[Value, Value], Value]] = {
+    exp.EQ: pc.equal,
+    exp.NEQ: pc.not_equal,
+    exp.LT: pc.less,
+    exp.LTE: pc.less_equal,
+    exp.GT: pc.greater,
+    exp.GTE: pc.greater_equal,
+}
+_ARITHMETIC: Mapping[type[exp.Expr], Callable[[Value, Value], Value]] = {
+    exp.Add: pc.add_checked,
+    exp.Sub: pc.subtract_checked,
+    exp.Mul: pc.multiply_checked,
+}
+_MOST_DIGITS = 38
+
+
+class NotInArrow(Exception):  # noqa: N818 - no failure: who hears it asks Spark
+    """Something that only Spark computes as Spark does."""
+
+
+def is_known(type_: pa.DataType) -> bool:
+    """Tell whether values of a type are compared and grouped here as Spark does; floats are not."""
+    pt = pa.types
+    return (
+        type_ in _NAMES
+        or (pt.is_decimal128(type_) and type_.precision <= _MOST_DIGITS)
+        or pt.is_string(type_)
+        or pt.is_large_string(type_)
+        or pt.is_boolean(type_)
+        or pt.is_date32(type_)
+        or pt.is_timestamp(type_)
+    )
+
+
+def type_name(type_: pa.DataType) -> str:
+    """The Spark name of a number's type.
+
+    >>> type_name(pa.int32()), type_name(pa.decimal128(10, 2))
+    ('int', 'decimal(10,2)')
+    """
+    if pa.types.is_decimal(type_):
+        return f"decimal({type_.precision},{type_.scale})"
+    return _NAMES.get(type_, "")
+
+
+def arrow_type(name: str) -> pa.DataType:
+    """The Arrow type of a number of a Spark type."""
+    decimal = decimal_of(name)
+    return pa.decimal128(*decimal) if decimal else _INTEGERS[name]
+
+
+def value_of(expression: exp.Expr, rows: pa.Table) -> Value:
+    """Compute an expression for every row; a literal stays one value."""
+    match expression:
+        case exp.Column():
+            return rows[expression.name]
+        case exp.Paren():
+            return value_of(expression.this, rows)
+        case exp.Boolean():
+            return pa.scalar(bool(expression.this))
+        case exp.Literal():
+            return _literal(expression)
+        case exp.Neg(this=exp.Literal() as literal):
+            return pc.negate_checked(_literal(literal))
+        case exp.And() | exp.Or():
+            join = pc.and_kleene if isinstance(expression, exp.And) else pc.or_kleene
+            return join(truth_of(expression.this, rows), truth_of(expression.expression, rows))
+        case exp.Not():
+            return pc.invert(truth_of(expression.this, rows))
+        case exp.Is(expression=exp.Null()):
+            return pc.is_null(_column_of(expression.this, rows))
+        case exp.In() if not expression.args.get("query") and not expression.args.get("unnest"):
+            tests = [exp.EQ(this=expression.this, expression=one) for one in expression.expressions]
+            return reduce(pc.or_kleene, [value_of(test, rows) for test in tests])
+        case exp.Between():
+            low = exp.GTE(this=expression.this, expression=expression.args["low"])
+            high = exp.LTE(this=expression.this, expression=expression.args["high"])
+            return pc.and_kleene(value_of(low, rows), value_of(high, rows))
+        case exp.Case() if expression.this is None:
+            branches = [(one.this, one.args["true"]) for one in expression.args["ifs"]]
+            return _chosen(branches, expression.args.get("default"), rows)
+        case exp.If():
+            return _chosen([(expression.this, expression.args["true"])], expression.args.get("false"), rows)
+        case exp.EQ() | exp.NEQ() | exp.LT() | exp.LTE() | exp.GT() | exp.GTE():
+            sides = _alike([value_of(expression.this, rows), value_of(expression.expression, rows)])
+            return _COMPARISONS[type(expression)](*sides)
+        case exp.Add() | exp.Sub() | exp.Mul():
+            return _computed(expression, rows)
+    if function_name(expression) in ("coalesce", "nvl", "ifnull"):
+        return pc.coalesce(*_alike([value_of(part, rows) for part in expression.expressions]))
+    raise NotInArrow(type(expression).__name__)
+
+
+def column_of(expression: exp.Expr, rows: pa.Table) -> pa.ChunkedArray:
+    """Compute an expression as a column, as long as the rows."""
+    return _column_of(expression, rows)
+
+
+def truth_of(expression: exp.Expr, rows: pa.Table) -> Value:
+    """Compute a condition, which may be unknown."""
+    value = value_of(expression, rows)
+    if not pa.types.is_boolean(value.type):
+        raise NotInArrow("a condition that is no boolean")
+    return value
+
+
+def _column_of(expression: exp.Expr, rows: pa.Table) -> pa.ChunkedArray:
+    value = value_of(expression, rows)
+    if isinstance(value, pa.Scalar):
+        return pa.chunked_array([pa.repeat(value, rows.num_rows)], value.type)
+    return value
+
+
+def _literal(literal: exp.Literal) -> pa.Scalar:
+    if literal.is_string:
+        if "\\" in literal.name or "'" in literal.name:
+            raise NotInArrow("a text with escapes")
+        return pa.scalar(literal.name, pa.string())
+    name = number_type(literal, {})
+    if name is None:
+        raise NotInArrow("a float")
+    decimal = decimal_of(name)
+    return pa.scalar(Decimal(literal.name) if decimal else int(literal.name), arrow_type(name))
+
+
+def _chosen(branches: Sequence[tuple[exp.Expr, exp.Expr]], default: exp.Expr | None, rows: pa.Table) -> Value:
+    """CASE: the first branch whose condition is true, and else the default, or NULL."""
+    results = [result for _, result in branches]
+    rest = default if default is not None else exp.null()
+    given = [_column_of(one, rows) for one in (*results, rest) if not isinstance(one, exp.Null)]
+    if not given:
+        raise NotInArrow("a CASE of NULLs")
+    columns = iter(_alike(given))
+    kind = next(iter(_alike(given))).type
+    nothing = pa.scalar(None, kind)
+    values = [nothing if isinstance(one, exp.Null) else next(columns) for one in (*results, rest)]
+    chosen = values[-1]
+    for (condition, _), value in zip(reversed(branches), reversed(values[:-1]), strict=True):
+        test = truth_of(condition, rows)
+        if isinstance(test, pa.Scalar):
+            raise NotInArrow("a condition without columns")
+        chosen = pc.if_else(pc.fill_null(test, fill_value=False), value, chosen)
+    return chosen
+
+
+def _alike(values: Sequence[Value]) -> list[Value]:
+    """Bring values to the one type in which Spark compares them or chooses among them."""
+    kinds = {value.type for value in values}
+    if not all(map(is_known, kinds)):
+        raise NotInArrow("values that are compared otherwise")
+    if len(kinds) == 1:
+        return list(values)
+    names = [type_name(kind) for kind in kinds]
+    if not all(names):
+        raise NotInArrow("values of several types")
+    if all(kind in _NAMES for kind in kinds):
+        return [value.cast(pa.int64()) for value in values]
+    widths = [as_decimal(name) for name in names]
+    scale = max(s for _, s in widths)
+    digits = max(p - s for p, s in widths) + scale
+    if digits > _MOST_DIGITS:
+        raise NotInArrow("numbers too wide to be compared as one type")
+    return [_checked_cast(value, pa.decimal128(digits, scale)) for value in values]
+
+
+def _computed(expression: exp.Binary, rows: pa.Table) -> Value:
+    types = {field.name: type_name(field.type) for field in rows.schema}
+    name = number_type(expression, types)
+    if name is None:
+        raise NotInArrow("a number of unknown type")
+    sides = [value_of(side, rows) for side in (expression.this, expression.expression)]
+    operate, decimal = _ARITHMETIC[type(expression)], decimal_of(name)
+    if decimal is None:
+        wide = [side.cast(pa.int64()) for side in sides]
+        return _checked(lambda: operate(*wide).cast(arrow_type(name)))
+    if decimal[0] >= _MOST_DIGITS:
+        raise NotInArrow("a decimal that Spark shortens")
+    exact = [side if pa.types.is_decimal(side.type) else _as_decimal(side) for side in sides]
+    return _checked(lambda: operate(*exact).cast(arrow_type(name)))
+
+
+def _as_decimal(value: Value) -> Value:
+    return _checked_cast(value, pa.decimal128(19, 0))
+
+
+def _checked_cast(value: Value, type_: pa.DataType) -> Value:
+    return _checked(lambda: value.cast(type_))
+
+
+def _checked(compute: Callable[[], Value]) -> Value:
+    try:
+        return compute()
+    except pa.ArrowInvalid as overflow:
+        raise NotInArrow(str(overflow)) from overflow

@@ -107,12 +107,12 @@ def value_of(expression: exp.Expr, rows: pa.Table) -> Value:
         case exp.If():
             return _chosen([(expression.this, expression.args["true"])], expression.args.get("false"), rows)
         case exp.EQ() | exp.NEQ() | exp.LT() | exp.LTE() | exp.GT() | exp.GTE():
-            sides = _alike([value_of(expression.this, rows), value_of(expression.expression, rows)])
+            sides = alike([value_of(expression.this, rows), value_of(expression.expression, rows)])
             return _COMPARISONS[type(expression)](*sides)
         case exp.Add() | exp.Sub() | exp.Mul():
             return _computed(expression, rows)
     if function_name(expression) in ("coalesce", "nvl", "ifnull"):
-        return pc.coalesce(*_alike([value_of(part, rows) for part in expression.expressions]))
+        return pc.coalesce(*alike([value_of(part, rows) for part in expression.expressions]))
     raise NotInArrow(type(expression).__name__)
 
 
@@ -155,8 +155,8 @@ def _chosen(branches: Sequence[tuple[exp.Expr, exp.Expr]], default: exp.Expr | N
     given = [_column_of(one, rows) for one in (*results, rest) if not isinstance(one, exp.Null)]
     if not given:
         raise NotInArrow("a CASE of NULLs")
-    columns = iter(_alike(given))
-    kind = next(iter(_alike(given))).type
+    columns = iter(alike(given))
+    kind = next(iter(alike(given))).type
     nothing = pa.scalar(None, kind)
     values = [nothing if isinstance(one, exp.Null) else next(columns) for one in (*results, rest)]
     chosen = values[-1]
@@ -168,7 +168,7 @@ def _chosen(branches: Sequence[tuple[exp.Expr, exp.Expr]], default: exp.Expr | N
     return chosen
 
 
-def _alike(values: Sequence[Value]) -> list[Value]:
+def alike(values: Sequence[Value]) -> list[Value]:
     """Bring values to the one type in which Spark compares them or chooses among them."""
     kinds = {value.type for value in values}
     if not all(map(is_known, kinds)):

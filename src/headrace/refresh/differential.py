@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 
 from pyspark.sql import DataFrame, SparkSession
@@ -14,7 +14,7 @@ from headrace.plan.hidden import WEIGHT
 from headrace.plan.nodes import State
 from headrace.plan.render import Binding
 from headrace.refresh.by_state import StateChange, change_by_state
-from headrace.refresh.on_driver import OnDriver
+from headrace.refresh.on_driver import OnDriver, ReadSource, Typed
 from headrace.refresh.task import Task
 from headrace.refresh.views import Views
 from headrace.sources.changes import SourceChange
@@ -23,7 +23,7 @@ from headrace.sources.pins import Pins
 from headrace.sources.registry import Sources
 from headrace.sql.names import TableName, quote
 from headrace.storage.apply import TableChange
-from headrace.storage.read import rows_of_keys
+from headrace.storage.read import rows_of_keys, small_table
 
 # A result beyond this stays in Spark; nothing of ours grows with the table on the driver.
 DRIVER_ROWS = 500_000
@@ -45,12 +45,12 @@ def read_source_changes(
 
 
 def compute_change(
-    spark: SparkSession, pins: Pins, task: Task, plan: Plan, changes: Mapping[TableName, SourceChange]
+    spark: SparkSession, sources: Sources, task: Task, plan: Plan, changes: Mapping[TableName, SourceChange]
 ) -> TableChange | StateChange | None:
     """Run the statements of the change; None when no change of a source can reach the result."""
-    changed, on_driver = frozenset(changes), OnDriver(changes)
+    changed, on_driver = frozenset(changes), OnDriver(changes, _reader(sources, task))
     with Views(spark) as views:
-        binding = _binding(pins, task, lambda name: views.add(changes[name].to_frame(spark)))
+        binding = _binding(sources.pins, task, lambda name: views.add(changes[name].to_frame(spark)))
         for statements in change_statements(plan, changed):
             match statements.route:
                 case Route.STATE:
@@ -107,6 +107,16 @@ def _collected(frame: DataFrame) -> TableChange:
     if rows.num_rows <= DRIVER_ROWS:
         return TableChange(rows=rows)
     return TableChange(frame=frame)
+
+
+def _reader(sources: Sources, task: Task) -> ReadSource:
+    """Read small sources into Arrow; an old state is none of them, since its version is not the newest."""
+
+    def read(name: TableName, state: State, columns: Sequence[str]) -> Typed | None:
+        frontier = (task.table.frontier or {}) if state is State.OLD else task.frontier
+        return small_table(sources.find(name).log, frontier[str(name)], columns)
+
+    return read
 
 
 def _binding(pins: Pins, task: Task, view: Callable[[TableName], str]) -> Binding:

@@ -1,23 +1,26 @@
-"""Small changes of simple queries on the driver: row by row and by the state of groups, without a Spark job.
+"""Small changes of simple queries on the driver: row by row, joined with small tables, summed by group.
 
 Spark takes a fifth of a second to plan and run a query over a handful of rows. A change that is in Arrow
-already is filtered, projected and summed here in milliseconds, where `arrow_values` knows every expression.
+already is computed here in milliseconds, where `arrow_values` knows every expression.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import StringType, StructField
+from pyspark.sql.types import StringType, StructField, StructType
+from sqlglot import exp
 
 from headrace.delta.state import StateColumn, StatePlan
+from headrace.plan.expressions import conjuncts
 from headrace.plan.hidden import WEIGHT
-from headrace.plan.nodes import Filter, Node, Project, Scan, State
+from headrace.plan.nodes import Aggregate, Filter, Join, Node, Project, Scan, State
 from headrace.plan.types import decimal_of
-from headrace.refresh.arrow_values import NotInArrow, arrow_type, column_of, is_known, truth_of
+from headrace.refresh.arrow_values import NotInArrow, alike, arrow_type, column_of, is_known, truth_of
 from headrace.sources.changes import SourceChange
 from headrace.sources.consolidate import consolidate
 from headrace.sql.names import TableName
@@ -26,13 +29,20 @@ _PADDED = "__CHAR_VARCHAR_TYPE_STRING"
 # Far from where Arrow's sums, which do not check, would wrap around.
 _MOST_INTEGER = 1 << 62
 _MOST_DECIMAL = 10**37
+_MOST_JOINED = 500_000
+
+
+Typed: TypeAlias = tuple[pa.Table, StructType]
+ReadSource: TypeAlias = Callable[[TableName, State, Sequence[str]], Typed | None]
+"""Gives columns of a source at a state, where it is small, with their Spark types."""
 
 
 class OnDriver:
-    """The changes of the sources as Arrow rows, and what follows from them alone."""
+    """The changes of the sources as Arrow rows, and what follows from them and from small tables alone."""
 
-    def __init__(self, changes: Mapping[TableName, SourceChange]) -> None:
+    def __init__(self, changes: Mapping[TableName, SourceChange], read: ReadSource) -> None:
         self._changes = changes
+        self._read = read
 
     def change(self, node: Node) -> pa.Table | None:
         """Compute a change from those of the sources, netted out; None where that is for Spark."""
@@ -50,42 +60,108 @@ class OnDriver:
 
     def _rows(self, node: Node) -> pa.Table:
         match node:
-            case Scan(state=State.CHANGE):
+            case Scan():
                 return self._scanned(node)
             case Project():
                 below = self._rows(node.child)
                 return pa.table({name: column_of(item, below) for name, item in node.items})
             case Filter():
+                return _filtered(self._rows(node.child), node.condition)
+            case Join(kind="inner" | "left" | "semi", matches=None):
+                # The change comes first: where it is for Spark, no table is read in vain.
+                sides = {
+                    id(one): one for one in sorted(node.inputs, key=lambda one: WEIGHT not in one.columns)
+                }
+                rows = {key: self._rows(one) for key, one in sides.items()}
+                return _joined(node, rows[id(node.left)], rows[id(node.right)])
+            case Aggregate(aggregates=()) if node.keys:
                 below = self._rows(node.child)
-                keep = truth_of(node.condition, below)
-                if isinstance(keep, pa.Scalar):
-                    raise NotInArrow("a condition without columns")
-                return below.filter(keep)
+                return below.group_by(list(node.keys), use_threads=False).aggregate([])
         raise NotInArrow(type(node).__name__)
 
     def _scanned(self, node: Scan) -> pa.Table:
+        columns = [column for _, column in node.names]
+        rows, schema = self._change(node) if node.state is State.CHANGE else self._table(node, columns)
+        for column in columns:
+            if not _is_plain(schema[column], rows.schema.field(column).type):
+                raise NotInArrow("a type that is compared otherwise")
+        weights = {WEIGHT: rows[WEIGHT]} if node.state is State.CHANGE else {}
+        return pa.table({name: rows[column] for name, column in node.names} | weights)
+
+    def _change(self, node: Scan) -> Typed:
         change = self._changes[node.source]
         if change.rows is None:
             raise NotInArrow("a change that Spark holds")
-        for _, column in node.names:
-            if not _is_plain(change.schema[column], change.rows.schema.field(column).type):
-                raise NotInArrow("a type that is compared otherwise")
-        columns = {name: change.rows[column] for name, column in node.names}
-        return pa.table(columns | {WEIGHT: change.rows[WEIGHT]})
+        return change.rows, change.schema
+
+    def _table(self, node: Scan, columns: Sequence[str]) -> Typed:
+        found = self._read(node.source, node.state, columns) if columns else None
+        if found is None:
+            raise NotInArrow("a large table")
+        return found
 
 
 def shown_groups(plan: StatePlan, sides: pa.Table) -> pa.Table | None:
     """Compute the rows that the groups show from their states, old and new, netted out."""
     try:
         if plan.having is not None:
-            keep = truth_of(plan.having, sides)
-            if isinstance(keep, pa.Scalar):
-                return None
-            sides = sides.filter(keep)
+            sides = _filtered(sides, plan.having)
         shown = {name: column_of(item, sides) for name, item in plan.outputs}
         return consolidate(pa.table(shown | {WEIGHT: sides[WEIGHT]}))
     except NotInArrow:
         return None
+
+
+def _filtered(rows: pa.Table, condition: exp.Expr) -> pa.Table:
+    keep = truth_of(condition, rows)
+    if isinstance(keep, pa.Scalar):
+        raise NotInArrow("a condition without columns")
+    return rows.filter(keep)
+
+
+def _joined(node: Join, left: pa.Table, right: pa.Table) -> pa.Table:
+    """Join by equal columns, in which NULL equals nothing; other conditions choose among the pairs."""
+    pairs, others = _equal_columns(node, left, right)
+    if not pairs or (node.kind != "inner" and (others or WEIGHT in right.column_names)):
+        raise NotInArrow("a join that is not by equal columns alone")
+    names = [f"__hr_on{place}" for place in range(len(pairs))]
+    keys = [alike([left[a], right[b]]) for a, b in pairs]
+    one, other = left, right
+    for name, (a, b) in zip(names, keys, strict=True):
+        one, other = one.append_column(name, a), other.append_column(name, b)
+    if node.kind == "semi":
+        return one.join(other.select(names), names, join_type="left semi").select(left.column_names)
+    _refuse_many(one.select(names), other.select(names), names)
+    together = one.join(other, names, join_type="inner" if node.kind == "inner" else "left outer")
+    together = together.select([*left.column_names, *right.column_names])
+    for condition in others:
+        together = _filtered(together, condition)
+    return together
+
+
+def _equal_columns(
+    node: Join, left: pa.Table, right: pa.Table
+) -> tuple[list[tuple[str, str]], list[exp.Expr]]:
+    """Tell the pairs of columns that must be equal from the other conditions."""
+    pairs, others = [], []
+    for part in conjuncts(node.on):
+        match part:
+            case exp.EQ(this=exp.Column(name=a), expression=exp.Column(name=b)):
+                if a in right.column_names and b in left.column_names:
+                    a, b = b, a
+                if a in left.column_names and b in right.column_names:
+                    pairs.append((a, b))
+                    continue
+        others.append(part)
+    return pairs, others
+
+
+def _refuse_many(left: pa.Table, right: pa.Table, names: list[str]) -> None:
+    """Leave a join to Spark that gives more rows than the driver should hold."""
+    counts = right.group_by(names, use_threads=False).aggregate([([], "count_all")])
+    found = left.join(counts, names, join_type="inner")["count_all"]
+    if (pc.sum(found).as_py() or 0) + left.num_rows > _MOST_JOINED:
+        raise NotInArrow("a join of many rows")
 
 
 def _is_plain(field: StructField, type_: pa.DataType) -> bool:

@@ -200,9 +200,7 @@ class Refresher:
         with count_jobs(self._spark, f"refresh {table.name}") as jobs:
             changes = read_source_changes(self._spark, self.sources, task, list(decision.changed))
             plan = self.definitions.plan(table, task.analysis)
-            computed = (
-                compute_change(self._spark, self.sources.pins, task, plan, changes) if changes else None
-            )
+            computed = compute_change(self._spark, self.sources, task, plan, changes) if changes else None
             applied = None
             if computed is not None:
                 task.attempt.pass_gate(decision.action)

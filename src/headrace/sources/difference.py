@@ -139,6 +139,11 @@ def net_difference(commits: Iterable[Commit]) -> Difference:
     return Difference((*lost.values(), *gained.values()))
 
 
+def whole_table(adds: Iterable[Action], version: int) -> Difference:
+    """Take all files of a version: the change from nothing to it."""
+    return Difference(tuple(_piece(action, weight=1, version=version) for action in adds))
+
+
 def commit_difference(commits: Iterable[Commit], *, feed: bool) -> Difference:
     """Add up what every data-changing commit did, from its change files where `feed` allows it."""
     total: dict[object, Piece] = {}

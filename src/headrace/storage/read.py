@@ -16,7 +16,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from headrace.catalog import SourceVersion
+from headrace.plan.hidden import WEIGHT
+from headrace.sources.arrow_types import UndecodableError
+from headrace.sources.difference import whole_table
+from headrace.sources.driver import Wanted, read_rows
+from headrace.sources.frames import spark_schema
 from headrace.sources.log import DeltaLog
+from headrace.sources.state import TableState
 from headrace.sql.names import TableName
 from headrace.storage.apply.skipping import FileFilter
 from headrace.storage.reach import reading_obstacle
@@ -27,6 +33,9 @@ from headrace.storage.table import Storage
 _PATTERNS = set("*?[]{}%\\")
 # Beyond this Spark lists files with a job of its own.
 _MOST_FILES = 32
+# What the driver reads whole, to join a change with it.
+_SMALL_BYTES = 16 << 20
+_SMALL_ROWS = 500_000
 # The state of a table with a checkpoint beyond this is Spark's to read.
 _LARGEST_CHECKPOINT = 1 << 20
 
@@ -46,14 +55,40 @@ def rows_at(spark: SparkSession, storage: Storage, name: TableName, version: int
 
 def source_rows(spark: SparkSession, log: DeltaLog, at: SourceVersion) -> DataFrame | None:
     """Give all rows of a source at its newest version; None for another version, or where Delta must read."""
+    return _frame(spark, log, None, at.version, at.table_id) if _has_small_log(log, at.version) else None
+
+
+def _has_small_log(log: DeltaLog, version: int) -> bool:
+    """Tell whether the driver may read all that a log says of a version."""
     if "://" in log.location:
+        return False
+    checkpoint = log.newest_checkpoint(version)
+    names = checkpoint[1] if checkpoint is not None else []
+    return sum(os.path.getsize(f"{log.location}/_delta_log/{name}") for name in names) <= _LARGEST_CHECKPOINT
+
+
+def small_table(
+    log: DeltaLog, at: SourceVersion, columns: Sequence[str]
+) -> tuple[pa.Table, StructType] | None:
+    """Read columns of a small source at its newest version into Arrow; None where it is not that."""
+    if not _has_small_log(log, at.version):
         return None
-    checkpoint = log.newest_checkpoint(at.version)
-    if checkpoint is not None:
-        sizes = (os.path.getsize(f"{log.location}/_delta_log/{name}") for name in checkpoint[1])
-        if sum(sizes) > _LARGEST_CHECKPOINT:
-            return None
-    return _frame(spark, log, None, at.version, at.table_id)
+    try:
+        snapshot = read_snapshot(log)
+    except UnreadableLog:
+        return None
+    if at.version != snapshot.version or at.table_id != snapshot.metadata["id"]:
+        return None
+    whole = whole_table((file.add for file in snapshot.files), snapshot.version)
+    if whole.bytes > _SMALL_BYTES or whole.rows_read > _SMALL_ROWS or len(whole.pieces) > _MOST_FILES:
+        return None
+    state = TableState(snapshot.metadata, snapshot.protocol)
+    fields = [field for name in columns if (field := state.field(name)) is not None]
+    try:
+        rows = read_rows(log.location, whole, Wanted.of(state, columns, fields))
+    except (UndecodableError, FileNotFoundError):
+        return None
+    return rows.drop_columns([WEIGHT]), spark_schema(columns, fields)
 
 
 def _frame(

@@ -67,6 +67,8 @@ def test_state_after_many_changes_is_what_a_rebuild_gives(table: str, text: str)
         "SELECT k, SUM(x) AS s FROM f GROUP BY k",
         "SELECT MAX(a) AS m, COUNT(*) AS n FROM t",
         "SELECT k, SUM(a / 2) AS s FROM t GROUP BY k",
+        # What both sides of a set operation are together, neither is alone.
+        "SELECT k, SUM(x) AS s FROM (SELECT k, price AS x FROM d EXCEPT SELECT k, a FROM t) AS e GROUP BY k",
         # Its scale is one that Spark may shorten.
         "SELECT k, SUM(price * price * price * 1.5) AS s FROM d GROUP BY k",
         "SELECT COUNT(*) AS n FROM t GROUP BY k",

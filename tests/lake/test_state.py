@@ -50,6 +50,7 @@ NUMBERS = (
     *("d10 * d10 * d10", "d10 + n", "d10 * big", "d10 - 0.05", "1.5 * d10", "d10 * 100.00", "(d10) * (7)"),
     *("-d10", "CASE WHEN n > 1 THEN d15 ELSE 0 END", "CASE WHEN n > 1 THEN d10 WHEN n > 0 THEN d15 END"),
     *("IF(n > 1, d10, NULL)", "COALESCE(d15, n)", "COALESCE(tiny, n)", "CAST(n AS DECIMAL(7,3)) * d10"),
+    *("d10 * -1", "-1 * d10", "d10 * (-1)", "d10 - -3", "d10 * -(1)", "n + -2147483648", "d10 * -0.5"),
     *("CAST(d10 AS BIGINT) + n", "d38 * d10", "d38 + d38", "n + 3000000000", "d15 * 0.5 * 0.5 * 0.5"),
 )
 

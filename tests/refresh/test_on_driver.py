@@ -165,6 +165,7 @@ def test_these_are_computed_on_the_driver(table: str, text: str) -> None:
             "s = 'it\\'s'",
         ),
         *("i * 2147483647", "d38 * d38", "i <=> 1", "i IN (SELECT 1)", "NULL", "1e3 + i", "t = '2024-01-01'"),
+        *("i = 2 = true", "i = 2 IN (true)", "-'5'", "CAST(3 AS BIGINT)"),
     ],
 )
 def test_what_spark_may_do_otherwise_is_left_to_it(text: str) -> None:

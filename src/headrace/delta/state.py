@@ -9,6 +9,7 @@ without GROUP BY has one group, which is there even when it has no rows.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 from sqlglot import exp
 
@@ -18,6 +19,7 @@ from headrace.delta.keyed import root_groups, shown_keys
 from headrace.plan.build import Plan
 from headrace.plan.expressions import call, col, conjunction, function_name, number, substitute, wrap
 from headrace.plan.hidden import WEIGHT
+from headrace.plan.literals import in_place_of_column
 from headrace.plan.nodes import Aggregate, Filter, Named, Node, Project
 from headrace.plan.render import Binding, render
 from headrace.plan.types import column_types, decimal_of, number_type, sum_type
@@ -30,7 +32,7 @@ ROWS = "__hr_rows"
 _WIDEST_DECIMAL = 27
 # Spark shortens no scale up to this one, however many digits a product has.
 _KEPT_SCALE = 6
-# Averages of these are exact: their sums stay far below the 53 bits of a double.
+# Averages of these are exact while their sums stay below the 53 bits of a double, as Spark's own are.
 _SMALL_INTEGERS = frozenset({"tinyint", "smallint", "int", "integer", "byte", "short"})
 # The average of decimals up to this wide comes out as Spark's own for groups of up to so many values: both
 # round the same quotient, ours after a first rounding that is too fine to matter then.
@@ -68,9 +70,14 @@ class StatePlan:
         """The keys by the names that they have below the groups."""
         return self._base.keys
 
+    @cached_property
+    def definition(self) -> str:
+        """A text that tells one state from another: what is kept, of what."""
+        return self.initial_sql(lambda name, _: name.sql)
+
     def input_change(self, changed: frozenset[TableName]) -> Node | None:
         """The change of the rows that are grouped; None where a change of these sources cannot reach them."""
-        return Differ(changed, RULES).change(self._base.child)
+        return _change_of(self._base.child, changed)
 
     def change_sql(
         self, changed: frozenset[TableName], binding: Binding, *, dialect: str = "spark"
@@ -123,6 +130,12 @@ def _weighted(column: StateColumn, weight: exp.Expr) -> exp.Expr:
     )
 
 
+@lru_cache(maxsize=1024)
+def _change_of(node: Node, changed: frozenset[TableName]) -> Node | None:
+    return Differ(changed, RULES).change(node)
+
+
+@lru_cache(maxsize=1024)
 def state_plan(plan: Plan) -> StatePlan | None:
     """The plan by state of a query that groups at its root; None where an aggregate is no group."""
     above, base = root_groups(plan.root)
@@ -154,7 +167,7 @@ def _outputs(plan: Plan, above: list[Node], values: dict[str, exp.Expr]) -> tupl
         if isinstance(node, Filter):
             tests.append(substitute(node.condition, values))
         elif isinstance(node, Project):
-            values = {name: substitute(item, values) for name, item in node.items}
+            values = {name: in_place_of_column(substitute(item, values)) for name, item in node.items}
     return tuple((name, values[name]) for name in plan.columns), tests
 
 
@@ -193,7 +206,9 @@ def _summed(
     kept, decimal = sum_type(type_), decimal_of(type_)
     if kept is None or (decimal and decimal[0] > _WIDEST_DECIMAL and decimal[1] > _KEPT_SCALE):
         return None
-    total = StateColumn(f"__hr_sum{label}", kept, call("COALESCE", argument.copy(), number(0)))
+    # A zero of the same scale and no more digits, which leaves the type as it is.
+    zero = exp.Literal.number(f"0.{'0' * decimal[1]}") if decimal and decimal[1] else number(0)
+    total = StateColumn(f"__hr_sum{label}", kept, call("COALESCE", argument.copy(), zero))
     count = StateColumn(f"__hr_n{label}", "bigint", _one_where(_not_null(argument)))
     value: exp.Expr = col(total.name)
     if name == "avg":

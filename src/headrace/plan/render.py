@@ -318,9 +318,13 @@ def _select(block: _Block, items: Sequence[exp.Expr]) -> exp.Select:
     return select
 
 
+# Joins that an optimizer may push into the branches of a UNION ALL on their left.
+_KEEPS_LEFT = ("mark", "semi", "anti")
+
+
 def _may_become_union(node: Node) -> bool:
     """Whether an optimizer may find a UNION ALL right below what is computed from a node's rows."""
-    while isinstance(node, (Project, Filter)) or (isinstance(node, Join) and node.kind == "mark"):
+    while isinstance(node, (Project, Filter)) or (isinstance(node, Join) and node.kind in _KEEPS_LEFT):
         node = node.inputs[0]
     return isinstance(node, UnionAll)
 

@@ -9,6 +9,7 @@ from sqlglot import exp
 from headrace.plan.context import Context, Environment, Subplan
 from headrace.plan.expressions import call, col, conjunction, function_name, rewrite, wrap
 from headrace.plan.hidden import SUBQUERY
+from headrace.plan.literals import in_place_of_column, literal_of
 from headrace.plan.scope import Scope, Unplannable
 
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ)
@@ -31,9 +32,13 @@ def resolve(
             case exp.Column():
                 if isinstance(node.this, exp.Star):
                     raise Unplannable("a star inside an expression")
-                return scope.resolve([part.name for part in node.parts], aliases)
+                found = scope.resolve([part.name for part in node.parts], aliases)
+                return in_place_of_column(found) if isinstance(node.parent, exp.Div) else found
             case exp.Placeholder() | exp.Parameter() | exp.SessionParameter():
                 raise Unplannable("a parameter")
+            case exp.Div() if any(map(_is_typed_literal, (node.this, node.expression))):
+                # 3L has one digit where it meets a decimal; the parser gives CAST(3 AS BIGINT), which has 20.
+                raise Unplannable("a division by a literal with a type")
             case exp.Exists():
                 return _note(context, environment, scope, "exists", node.this)
             case exp.In() if node.args.get("query"):
@@ -50,6 +55,10 @@ def resolve(
         return None
 
     return rewrite(expression, visit)
+
+
+def _is_typed_literal(expression: exp.Expr) -> bool:
+    return isinstance(expression, exp.Cast) and literal_of(expression.this) is not None
 
 
 def _named_struct(node: exp.Expr, scope: Scope, again: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:

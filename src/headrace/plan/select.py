@@ -203,6 +203,8 @@ def _grouped(
 
         def key(entry: exp.Expr) -> exp.Expr:
             if isinstance(entry, exp.Literal) and not entry.is_string:
+                if not entry.name.isdigit() or not 0 < int(entry.name) <= len(parts.items):
+                    raise Unplannable(f"GROUP BY {entry.name}")
                 return parts.items[int(entry.name) - 1].expression
             return _plain(resolve(context, environment, entry, scope, aliases))
 

@@ -9,7 +9,8 @@ from sqlglot import exp
 
 from headrace.plan.build import Plan
 from headrace.plan.expressions import function_name
-from headrace.plan.nodes import Aggregate, Node, Project, Scan, UnionAll
+from headrace.plan.literals import literal_of, literal_type
+from headrace.plan.nodes import Aggregate, Node, Project, Scan, SetOperation, UnionAll
 
 # Some integer or decimal, whose width is not known.
 EXACT = "exact"
@@ -44,8 +45,8 @@ def column_types(plan: Plan, node: Node) -> dict[str, str]:
             below = column_types(plan, node.child)
             keys = {key: below.get(key) for key in node.keys}
             return _known(keys | {name: _aggregated(item, below) for name, item in node.aggregates})
-        case UnionAll():
-            branches = [column_types(plan, branch) for branch in node.branches]
+        case UnionAll() | SetOperation():
+            branches = [column_types(plan, branch) for branch in node.inputs]
             return _known({name: _common({types.get(name) for types in branches}) for name in node.columns})
     types: dict[str, str] = {}
     for child in node.inputs:
@@ -102,8 +103,8 @@ def number_type(expression: exp.Expr, types: Mapping[str, str]) -> str | None:
         case exp.Column():
             type_ = types.get(expression.name, "")
             return type_ if type_ in INTEGERS or decimal_of(type_) else None
-        case exp.Literal():
-            return None if not is_exact(expression, types) else _literal_type(expression.name)
+        case exp.Literal() | exp.Neg(this=exp.Literal()):
+            return literal_type(expression)
         case exp.Paren() | exp.Neg():
             return number_type(expression.this, types)
         case exp.Add() | exp.Sub() | exp.Mul():
@@ -119,15 +120,6 @@ def number_type(expression: exp.Expr, types: Mapping[str, str]) -> str | None:
     if function_name(expression) in ("coalesce", "nvl", "ifnull"):
         return _widest(expression.expressions, types)
     return None
-
-
-def _literal_type(digits: str) -> str:
-    whole, point, fraction = digits.partition(".")
-    if point:
-        return f"decimal({max(len((whole + fraction).lstrip('0')), len(fraction), 1)},{len(fraction)})"
-    if int(whole) < 1 << 31:
-        return "int"
-    return "bigint" if int(whole) < 1 << 63 else f"decimal({len(whole.lstrip('0'))},0)"
 
 
 def _computed(expression: exp.Binary, types: Mapping[str, str]) -> str | None:
@@ -153,9 +145,8 @@ def _unwrapped(expression: exp.Expr) -> exp.Expr:
 
 def _side_as_decimal(side: exp.Expr, name: str) -> tuple[int, int]:
     """The decimal that a side of an operator becomes; a literal takes no more digits than it has."""
-    if isinstance(side, exp.Literal) and name in INTEGERS:
-        return len(str(int(side.name))), 0
-    return as_decimal(name)
+    literal = literal_of(side)
+    return (len(str(int(literal.name))), 0) if literal is not None and name in INTEGERS else as_decimal(name)
 
 
 def as_decimal(name: str) -> tuple[int, int]:

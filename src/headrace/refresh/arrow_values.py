@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from headrace.plan.expressions import function_name
+from headrace.plan.literals import literal_of, literal_type
 from headrace.plan.types import as_decimal, decimal_of, number_type
 
 Value: TypeAlias = pa.ChunkedArray | pa.Scalar
@@ -85,8 +86,12 @@ def value_of(expression: exp.Expr, rows: pa.Table) -> Value:
             return pa.scalar(bool(expression.this))
         case exp.Literal():
             return _literal(expression)
-        case exp.Neg(this=exp.Literal() as literal):
-            return pc.negate_checked(_literal(literal))
+        case exp.Neg(this=exp.Literal(is_string=False)):
+            return _number(expression)
+        case exp.Cast() if literal_of(expression.this) is not None:
+            if literal_type(expression.this) != number_type(expression, {}):
+                raise NotInArrow("a literal of another type")
+            return _number(expression.this)
         case exp.And() | exp.Or():
             join = pc.and_kleene if isinstance(expression, exp.And) else pc.or_kleene
             return join(truth_of(expression.this, rows), truth_of(expression.expression, rows))
@@ -95,9 +100,11 @@ def value_of(expression: exp.Expr, rows: pa.Table) -> Value:
         case exp.Is(expression=exp.Null()):
             return pc.is_null(_column_of(expression.this, rows))
         case exp.In() if not expression.args.get("query") and not expression.args.get("unnest"):
+            _refuse_chains(expression)
             tests = [exp.EQ(this=expression.this, expression=one) for one in expression.expressions]
             return reduce(pc.or_kleene, [value_of(test, rows) for test in tests])
         case exp.Between():
+            _refuse_chains(expression)
             low = exp.GTE(this=expression.this, expression=expression.args["low"])
             high = exp.LTE(this=expression.this, expression=expression.args["high"])
             return pc.and_kleene(value_of(low, rows), value_of(high, rows))
@@ -107,6 +114,7 @@ def value_of(expression: exp.Expr, rows: pa.Table) -> Value:
         case exp.If():
             return _chosen([(expression.this, expression.args["true"])], expression.args.get("false"), rows)
         case exp.EQ() | exp.NEQ() | exp.LT() | exp.LTE() | exp.GT() | exp.GTE():
+            _refuse_chains(expression)
             sides = alike([value_of(expression.this, rows), value_of(expression.expression, rows)])
             return _COMPARISONS[type(expression)](*sides)
         case exp.Add() | exp.Sub() | exp.Mul():
@@ -141,11 +149,22 @@ def _literal(literal: exp.Literal) -> pa.Scalar:
         if "\\" in literal.name or "'" in literal.name:
             raise NotInArrow("a text with escapes")
         return pa.scalar(literal.name, pa.string())
-    name = number_type(literal, {})
-    if name is None:
+    return _number(literal)
+
+
+def _number(expression: exp.Expr) -> pa.Scalar:
+    literal, name = literal_of(expression), literal_type(expression)
+    if literal is None or name is None:
         raise NotInArrow("a float")
-    decimal = decimal_of(name)
-    return pa.scalar(Decimal(literal.name) if decimal else int(literal.name), arrow_type(name))
+    sign = "-" if isinstance(expression, exp.Neg) else ""
+    text = f"{sign}{literal.name}"
+    return pa.scalar(Decimal(text) if decimal_of(name) else int(text), arrow_type(name))
+
+
+def _refuse_chains(expression: exp.Expr) -> None:
+    """Leave `a = b < c` to Spark, which groups such chains otherwise than the parser of this tree."""
+    if any(isinstance(part, (exp.Predicate, exp.Not)) for part in expression.iter_expressions()):
+        raise NotInArrow("comparisons in a row")
 
 
 def _chosen(branches: Sequence[tuple[exp.Expr, exp.Expr]], default: exp.Expr | None, rows: pa.Table) -> Value:
@@ -179,7 +198,8 @@ def alike(values: Sequence[Value]) -> list[Value]:
     if not all(names):
         raise NotInArrow("values of several types")
     if all(kind in _NAMES for kind in kinds):
-        return [value.cast(pa.int64()) for value in values]
+        widest = max(kinds, key=lambda kind: kind.bit_width)
+        return [value.cast(widest) for value in values]
     widths = [as_decimal(name) for name in names]
     scale = max(s for _, s in widths)
     digits = max(p - s for p, s in widths) + scale

@@ -47,7 +47,7 @@ def state_table(task: Task, plan: StatePlan | None) -> StateTable | None:
     """Find where the state of a stream table is, if its query has one that the driver can keep."""
     if plan is None or not is_local(task.storage.location):
         return None
-    return StateTable(task.storage, plan.initial_sql(lambda name, _: name.sql))
+    return StateTable(task.storage, plan.definition)
 
 
 def change_by_state(
@@ -73,8 +73,9 @@ def change_by_state(
         kept.build(spark.sql(statements.sql("state", binding)), task.state_marker(frontier))
     rows, version = kept.rows_of(added, keys)
     old = rows.select(added.column_names)
-    sides = _sides(old, added.cast(old.schema), keys)
-    if _exceeds(sides, plan):
+    # Outside ANSI mode a sum that overflowed is NULL, and one that overflows now is for Spark to say.
+    sides = None if _has_nulls(old, keys) else _sides(old, added, keys)
+    if sides is None or _exceeds(sides, plan):
         return None
     shown = shown_groups(plan, sides)
     if shown is None:
@@ -124,8 +125,18 @@ def _exceeds(sides: pa.Table, plan: StatePlan) -> bool:
     return most is not None and sides.num_rows > 0 and pc.max(sides[ROWS]).as_py() > most
 
 
-def _sides(old: pa.Table, added: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Give the old state of the touched groups with weight -1, the new one with 1; one of no rows is gone."""
+def _sides(old: pa.Table, added: pa.Table, keys: Sequence[str]) -> pa.Table | None:
+    """Give the old state of the touched groups with weight -1, the new one with 1; one of no rows is gone.
+
+    None where a sum does not fit its type.
+    """
+    try:
+        return _both_sides(old, added.cast(old.schema), keys)
+    except pa.ArrowInvalid:
+        return None
+
+
+def _both_sides(old: pa.Table, added: pa.Table, keys: Sequence[str]) -> pa.Table:
     values = [name for name in old.column_names if name not in keys]
     which = _places(old, added, keys)
     new = added

@@ -23,9 +23,9 @@ from headrace.plan.types import decimal_of
 from headrace.refresh.arrow_values import NotInArrow, alike, arrow_type, column_of, is_known, truth_of
 from headrace.sources.changes import SourceChange
 from headrace.sources.consolidate import consolidate
+from headrace.sources.frames import CHAR_TYPE
 from headrace.sql.names import TableName
 
-_PADDED = "__CHAR_VARCHAR_TYPE_STRING"
 # Far from where Arrow's sums, which do not check, would wrap around.
 _MOST_INTEGER = 1 << 62
 _MOST_DECIMAL = 10**37
@@ -48,14 +48,14 @@ class OnDriver:
         """Compute a change from those of the sources, netted out; None where that is for Spark."""
         try:
             return consolidate(self._rows(node))
-        except NotInArrow:
+        except (NotInArrow, pa.ArrowException):
             return None
 
     def added(self, plan: StatePlan, node: Node) -> pa.Table | None:
         """Compute what a change of the input adds to the state of each group."""
         try:
             return _summed(plan, self._rows(node))
-        except NotInArrow:
+        except (NotInArrow, pa.ArrowException):
             return None
 
     def _rows(self, node: Node) -> pa.Table:
@@ -108,7 +108,7 @@ def shown_groups(plan: StatePlan, sides: pa.Table) -> pa.Table | None:
             sides = _filtered(sides, plan.having)
         shown = {name: column_of(item, sides) for name, item in plan.outputs}
         return consolidate(pa.table(shown | {WEIGHT: sides[WEIGHT]}))
-    except NotInArrow:
+    except (NotInArrow, pa.ArrowException):
         return None
 
 
@@ -167,7 +167,7 @@ def _refuse_many(left: pa.Table, right: pa.Table, names: list[str]) -> None:
 def _is_plain(field: StructField, type_: pa.DataType) -> bool:
     """Tell whether a column's values are the same exactly when Spark says so: no collation, no padding."""
     is_collated = isinstance(field.dataType, StringType) and field.dataType.simpleString() != "string"
-    return is_known(type_) and not is_collated and _PADDED not in (field.metadata or {})
+    return is_known(type_) and not is_collated and CHAR_TYPE not in (field.metadata or {})
 
 
 def _summed(plan: StatePlan, rows: pa.Table) -> pa.Table:

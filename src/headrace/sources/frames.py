@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -10,6 +11,9 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from headrace.plan.hidden import WEIGHT
 from headrace.sources.state import Field
+
+# Where Spark notes the declared type of a column that it stores as a string.
+CHAR_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
 
 
 def spark_schema(names: Sequence[str], fields: Sequence[Field]) -> StructType:
@@ -23,8 +27,16 @@ def spark_schema(names: Sequence[str], fields: Sequence[Field]) -> StructType:
         for field in fields
     ]
     known = StructType.fromJson({"type": "struct", "fields": listed})
-    columns = [StructField(name, field.dataType) for name, field in zip(names, known.fields, strict=True)]
+    columns = [
+        StructField(name, field.dataType, metadata=_padding(field.metadata or {}))
+        for name, field in zip(names, known.fields, strict=True)
+    ]
     return StructType([*columns, StructField(WEIGHT, LongType(), nullable=False)])
+
+
+def _padding(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Keep of a column's metadata what tells that Spark compares it as CHAR."""
+    return {CHAR_TYPE: metadata[CHAR_TYPE]} if CHAR_TYPE in metadata else {}
 
 
 def arrow_frame(spark: SparkSession, rows: pa.Table, schema: StructType) -> DataFrame:

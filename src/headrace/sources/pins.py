@@ -19,13 +19,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.catalog import SourceVersion
+from headrace.sources.frames import CHAR_TYPE
 from headrace.sql.names import TableName, quote
 
 _KEPT = 64
 # A name given out may be on its way into a query.
 _IN_USE_SECONDS = 60.0
 _GLOBAL = "`global_temp`."
-_CHAR_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
 
 Key: TypeAlias = tuple[TableName, str, int, bool]
 ByFiles: TypeAlias = Callable[[TableName, SourceVersion], DataFrame | None]
@@ -79,7 +79,7 @@ class Pins:
         frame = None if by_delta else self._by_files(name, version)
         if frame is None:
             frame = self._spark.sql(f"SELECT * FROM {text}")
-        if any(_CHAR_TYPE in field.metadata for field in frame.schema.fields):
+        if any(CHAR_TYPE in field.metadata for field in frame.schema.fields):
             # How Spark compares CHAR depends on the table being named itself.
             return text
         view = f"__hr_pin_{uuid.uuid4().hex}"

@@ -21,6 +21,10 @@ class VerbatimSpark(Spark):
     'SELECT PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY a), A DIV 2'
     """
 
+    class Tokenizer(Spark.tokenizer_class):  # type: ignore[misc, valid-type]
+        # A doubled quote is one quote, as in Spark since 4.0; SQLGlot takes it for two texts side by side.
+        STRING_ESCAPES: ClassVar[list[str]] = ["\\", "'", '"']
+
     class Parser(_SPARK):  # type: ignore[misc, valid-type]
         FUNCTIONS: ClassVar[dict[str, Any]] = {}
         FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {

@@ -71,7 +71,12 @@ class StateTable:
         if not columns:
             whole = [visible_rows(snapshot, file) for file in snapshot.files]
             return pa.concat_tables(whole or [snapshot.arrow_schema.empty_table()]), snapshot.version
-        wanted = keys.select(columns).append_column(WEIGHT, pa.array(np.ones(keys.num_rows, dtype=np.int64)))
+        types = pa.schema([snapshot.arrow_schema.field(column) for column in columns])
+        wanted = (
+            keys.select(columns)
+            .cast(types)
+            .append_column(WEIGHT, pa.array(np.ones(keys.num_rows, dtype=np.int64)))
+        )
         found = find_rows(snapshot, wanted, columns)
         parts = [rows_at(snapshot, path, taken) for path, taken in found.positions.items()]
         rows = pa.concat_tables(parts) if parts else snapshot.arrow_schema.empty_table()

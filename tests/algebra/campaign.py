@@ -78,6 +78,9 @@ def run_case(random: Random, report: Report, *, depth: int = 4, rounds: int = 2)
                 return
     elif isinstance(subject.plan.root, Opaque):
         return
+    if isinstance(subject.plan.root, Opaque) and not _runs_as_text(subject):
+        report.refused_by_duckdb += 1
+        return
     read = sorted(name.table for name in sources(subject.plan.root)) or sorted(schema)
     # Which tables change is fixed for a case, so that its change is compiled once.
     changing = {random.choice(read), *(table for table in schema if random.random() < 0.5)}
@@ -98,6 +101,15 @@ def run_case(random: Random, report: Report, *, depth: int = 4, rounds: int = 2)
             check_replacement(subject, keyed, old, result)
         report.rounds += 1
         report.effective += bool(change)
+
+
+def _runs_as_text(subject: Subject) -> bool:
+    """Tell whether DuckDB takes a query that is kept as text in Spark's own words."""
+    try:
+        subject.planned(State.NEW)
+    except duckdb.ParserException:
+        return False
+    return True
 
 
 def change_of(random: Random, database: Database, table: str) -> Counter[tuple[object, ...]]:

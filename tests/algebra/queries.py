@@ -55,6 +55,10 @@ def random_row(random: Random, columns: Sequence[tuple[str, str]]) -> tuple[Any,
     return tuple(value(type_) for _, type_ in columns)
 
 
+# Window functions that give equal rows different values.
+TELLS_EQUALS_APART = ("ROWS BETWEEN 1", "1 FOLLOWING)", "ROW_NUMBER", "NTILE", "LAG", "LEAD")
+
+
 @dataclass
 class Generator:
     """Writes queries; `ambiguous` is set when the text leaves ties open, so engines may differ."""
@@ -362,14 +366,21 @@ class Generator:
 
     def windowed(self, source: str, pool: Sequence[Col]) -> Query:
         items, columns = self.items(pool, 0, 1)
+        windows = []
         for _ in range(self.random.randint(1, 2)):
             name = self.fresh("o")
             expression = self.window(pool)
+            windows.append(expression)
             if self.chance(0.2):
                 expression = f"{expression} + 1"
             items.append(f"{expression} AS {name}")
             columns = (*columns, Col(name, INT))
-        qualify = f" QUALIFY {self.window(pool)} = 1" if self.chance(0.2) else ""
+        qualify = ""
+        if self.chance(0.2):
+            windows.append(self.window(pool))
+            qualify = f" QUALIFY {windows[-1]} = 1"
+        # Of equal rows, each of these may call another one the first.
+        self.ambiguous |= sum(any(part in one for part in TELLS_EQUALS_APART) for one in windows) > 1
         return Query(f"SELECT {', '.join(items)} FROM {source}{qualify}", columns)
 
     def window(self, pool: Sequence[Col]) -> str:

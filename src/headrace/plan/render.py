@@ -323,10 +323,13 @@ _KEEPS_LEFT = ("mark", "semi", "anti")
 
 
 def _may_become_union(node: Node) -> bool:
-    """Whether an optimizer may find a UNION ALL right below what is computed from a node's rows."""
+    """Whether an optimizer may come to have a UNION ALL right below what is computed from a node's rows.
+
+    It takes away joins with a single row, and pushes others into the branches: only a scan is safe.
+    """
     while isinstance(node, (Project, Filter)) or (isinstance(node, Join) and node.kind in _KEEPS_LEFT):
         node = node.inputs[0]
-    return isinstance(node, UnionAll)
+    return not isinstance(node, Scan)
 
 
 def _held_in_place(mark: exp.Expr) -> exp.Expr:

@@ -105,7 +105,6 @@ class Workload:
             f"FROM range({known})",
         )
         self._next_id = self.rows
-
         self._create(f"{self.schema}.appended", f"SELECT * FROM {self.sales} LIMIT 0")
 
     def change(self, cell: Cell) -> None:

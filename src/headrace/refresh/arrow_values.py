@@ -98,7 +98,7 @@ def value_of(expression: exp.Expr, rows: pa.Table) -> Value:
         case exp.Not():
             return pc.invert(truth_of(expression.this, rows))
         case exp.Is(expression=exp.Null()):
-            return pc.is_null(_column_of(expression.this, rows))
+            return pc.is_null(column_of(expression.this, rows))
         case exp.In() if not expression.args.get("query") and not expression.args.get("unnest"):
             _refuse_chains(expression)
             tests = [exp.EQ(this=expression.this, expression=one) for one in expression.expressions]
@@ -124,11 +124,6 @@ def value_of(expression: exp.Expr, rows: pa.Table) -> Value:
     raise NotInArrow(type(expression).__name__)
 
 
-def column_of(expression: exp.Expr, rows: pa.Table) -> pa.ChunkedArray:
-    """Compute an expression as a column, as long as the rows."""
-    return _column_of(expression, rows)
-
-
 def truth_of(expression: exp.Expr, rows: pa.Table) -> Value:
     """Compute a condition, which may be unknown."""
     value = value_of(expression, rows)
@@ -137,7 +132,8 @@ def truth_of(expression: exp.Expr, rows: pa.Table) -> Value:
     return value
 
 
-def _column_of(expression: exp.Expr, rows: pa.Table) -> pa.ChunkedArray:
+def column_of(expression: exp.Expr, rows: pa.Table) -> pa.ChunkedArray:
+    """Compute an expression as a column, as long as the rows."""
     value = value_of(expression, rows)
     if isinstance(value, pa.Scalar):
         return pa.chunked_array([pa.repeat(value, rows.num_rows)], value.type)
@@ -171,7 +167,7 @@ def _chosen(branches: Sequence[tuple[exp.Expr, exp.Expr]], default: exp.Expr | N
     """CASE: the first branch whose condition is true, and else the default, or NULL."""
     results = [result for _, result in branches]
     rest = default if default is not None else exp.null()
-    given = [_column_of(one, rows) for one in (*results, rest) if not isinstance(one, exp.Null)]
+    given = [column_of(one, rows) for one in (*results, rest) if not isinstance(one, exp.Null)]
     if not given:
         raise NotInArrow("a CASE of NULLs")
     columns = iter(alike(given))

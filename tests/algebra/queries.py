@@ -197,11 +197,24 @@ class Generator:
         word = self.random.choice(["SUM", "COUNT", "MAX"])
         # Where a group lacks a value Spark counts NULL, DuckDB 0.
         self.ambiguous |= word == "COUNT"
-        sql = f"({inner.sql}) PIVOT ({word}(m) FOR h IN ({listed})) AS {alias}"
+        # A PIVOT takes all that stands to its left in FROM, so that it is closed in where it is joined.
+        sql = f"(SELECT * FROM ({inner.sql}) PIVOT ({word}(m) FOR h IN ({listed}))) {alias}"
         return sql, [Col(f"{alias}.{name}", INT) for name in ("g", *names)]
+
+    def pivoted_join(self, sql: str, pool: list[Col], depth: int) -> tuple[str, list[Col]]:
+        """One relation beside a query, and the pairs turned into columns."""
+        inner = self.conforming(depth, [Col("h", STR), Col("m", INT)], ())
+        names, alias = [self.fresh("p") for _ in range(2)], self.fresh("r")
+        listed = f"'x' AS {names[0]}, 'z' AS {names[1]}"
+        joined = f"{sql} CROSS JOIN ({inner.sql}) {self.fresh('q')}"
+        columns = [Col(f"{alias}.{column.name}", column.type) for column in pool]
+        columns += [Col(f"{alias}.{name}", INT) for name in names]
+        return f"{joined} PIVOT (MAX(m) FOR h IN ({listed})) AS {alias}", columns
 
     def source(self, depth: int) -> tuple[str, list[Col]]:
         sql, pool = self.relation(depth)
+        if depth > 0 and not {"h", "m"} & {column.name for column in pool} and self.chance(0.02):
+            sql, pool = self.pivoted_join(sql, pool, depth - 1)
         for _ in range(self.random.choice([0, 0, 1, 1, 2])):
             sql, pool = self.join(sql, pool, depth)
         if self.chance(0.04):

@@ -28,6 +28,8 @@ TABLES = [
     "(3, 'q', NULL, 2.5, NULL, named_struct('px', 1, 'py', CAST(NULL AS INT)), NULL, NULL), "
     "(4, NULL, 6, 4.0, array(NULL, 'a'), named_struct('px', 3, 'py', 4), map('u', 2, 'v', NULL), "
     "array(named_struct('p', 2, 'q', NULL), NULL))",
+    "CREATE TABLE n (id INT, k INT, v INT) USING delta",
+    "INSERT INTO n VALUES (1, 1, 10), (1, 2, 20), (2, 1, 10)",
 ]
 
 ROUNDS = [
@@ -35,11 +37,17 @@ ROUNDS = [
         "INSERT INTO m VALUES (5, 'q', 5, 0.5, array('c', 'c'), named_struct('px', 1, 'py', 2), map('v', 7), "
         "array(named_struct('p', 3, 'q', 'three'), named_struct('p', 3, 'q', 'three')))",
         "UPDATE m SET words = array('a', 'z'), x = 8.25 WHERE id = 2",
+        "INSERT INTO n VALUES (3, 1, 30), (2, 1, 11)",
     ],
-    ["DELETE FROM m WHERE id = 1", "UPDATE m SET g = 'p', a = a + 1, tags = map('w', id) WHERE id IN (4, 5)"],
+    [
+        "DELETE FROM m WHERE id = 1",
+        "UPDATE m SET g = 'p', a = a + 1, tags = map('w', id) WHERE id IN (4, 5)",
+        "DELETE FROM n WHERE id = 1 AND k = 2",
+    ],
     [
         "UPDATE m SET words = NULL, point = NULL, tags = NULL, spots = NULL, x = NULL WHERE id = 5",
         "INSERT INTO m SELECT * FROM m WHERE id = 4",
+        "UPDATE n SET id = 3 WHERE id = 2",
     ],
 ]
 
@@ -67,6 +75,12 @@ QUERIES = {
     "distinct nested": "SELECT DISTINCT words, point, spots FROM m",
     "pivot": "SELECT * FROM (SELECT g, a, id % 2 AS odd FROM m) "
     "PIVOT (SUM(a) AS s, COUNT(*) AS n FOR odd IN (0 AS even, 1 AS odd))",
+    # A PIVOT takes all that stands to its left in FROM, and groups by columns that nobody writes.
+    "pivot of a join": "SELECT r.even FROM (SELECT id, g FROM m) x JOIN (SELECT a, id % 2 AS odd FROM m) y "
+    "ON x.id > y.a PIVOT (SUM(a) FOR odd IN (0 AS even)) AS r",
+    "pivot of a list": "SELECT g, even FROM (SELECT id, g FROM m) x, (SELECT a, id % 2 AS odd FROM m) y "
+    "PIVOT (SUM(a) FOR odd IN (0 AS even))",
+    "pivot of a table": "SELECT one FROM n PIVOT (MAX(v) FOR k IN (1 AS one, 2 AS two))",
     "unpivot": "SELECT * FROM (SELECT id, a, id * 10 AS b FROM m) UNPIVOT (v FOR name IN (a, b))",
     "qualify": "SELECT g, id, a FROM m "
     "QUALIFY row_number() OVER (PARTITION BY g ORDER BY a DESC NULLS LAST, id) = 1",

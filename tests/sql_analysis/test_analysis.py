@@ -106,6 +106,19 @@ def test_columns_used_follow_scopes() -> None:
     }
 
 
+def test_a_pivot_reads_every_column_of_its_from() -> None:
+    """It groups by the columns that it does not name, so leaving one out would give fewer rows."""
+    pivot = "PIVOT (SUM(amount) FOR customer IN (1 AS first))"
+    everything = ("id", "customer", "amount", "note")
+    assert run(f"SELECT first FROM orders {pivot}").sources == {TableName("shop", "orders"): everything}
+    joined = run(f"SELECT first FROM customers c, orders o {pivot} WHERE EXISTS (SELECT x FROM other.orders)")
+    assert joined.sources == {
+        TableName("shop", "orders"): everything,
+        TableName("shop", "customers"): ("id", "name"),
+        TableName("other", "orders"): ("x",),
+    }
+
+
 def test_counting_rows_reads_no_column() -> None:
     analysis = run("SELECT count(*) FROM orders")
     assert analysis.sources == {TableName("shop", "orders"): ()}

@@ -49,9 +49,33 @@ def _joined(
     outer: Scope | None,
 ) -> Part:
     part = _relation(context, environment, first, outer)
+    part = _pivoted(context, environment, part, first)
     for join in [*(first.args.get("joins") or ()), *joins]:
         part = _join(context, environment, part, join, outer)
+        # Spark pivots all that stands to the left, not only what was joined last.
+        part = _pivoted(context, environment, part, join.this)
+        part = _pivoted(context, environment, part, join)
     return part
+
+
+def _pivoted(context: Context, environment: Environment, part: Part, item: exp.Expr) -> Part:
+    for pivot in item.args.get("pivots") or ():
+        part = _pivot(context, environment, part, pivot)
+    return part
+
+
+def _pivot(context: Context, environment: Environment, part: Part, pivot: exp.Pivot) -> Part:
+    node, scope = part
+    built = pivot_relation(context, environment, Built(node, scope.visible), pivot)
+    if pivot.alias:
+        relations: tuple[Relation, ...] = (Relation((pivot.alias.lower(),), built.columns),)
+    else:
+        left = set(built.node.columns)
+        relations = tuple(
+            Relation(relation.name, tuple(column for column in relation.columns if column[1] in left))
+            for relation in scope.relations
+        )
+    return built.node, Scope(relations, built.columns, scope.parent)
 
 
 def _relation(context: Context, environment: Environment, item: exp.Expr, outer: Scope | None) -> Part:
@@ -62,9 +86,6 @@ def _relation(context: Context, environment: Environment, item: exp.Expr, outer:
     if isinstance(item, exp.Subquery) and isinstance(item.this, exp.Table):
         return _parenthesised(context, environment, item, outer)
     built, name = _plain_relation(context, environment, item, outer)
-    for pivot in item.args.get("pivots") or ():
-        built = pivot_relation(context, environment, built, pivot)
-        name = (pivot.alias.lower(),) if pivot.alias else name
     columns = _renamed(built.columns, _alias_columns(item))
     return built.node, Scope((Relation(name, columns),), columns, outer)
 
@@ -72,8 +93,6 @@ def _relation(context: Context, environment: Environment, item: exp.Expr, outer:
 def _parenthesised(
     context: Context, environment: Environment, item: exp.Subquery, outer: Scope | None
 ) -> Part:
-    if item.args.get("pivots"):
-        raise Unplannable("PIVOT over a parenthesised join")
     node, scope = _joined(context, environment, item.this, (), outer)
     if not item.alias:
         return node, scope
@@ -201,7 +220,9 @@ def _join(
     kind = _kind(join)
     if isinstance(join.this, exp.Lateral):
         return _lateral(context, environment, left, join, kind)
-    right = _joined(context, environment, join.this, (), outer)
+    right = _relation(context, environment, join.this, outer)
+    for inner in join.this.args.get("joins") or ():
+        right = _join(context, environment, right, inner, outer)
     both = Scope(left[1].relations + right[1].relations, left[1].visible + right[1].visible, outer)
     using = _using(join, left[1], right[1])
     if using:

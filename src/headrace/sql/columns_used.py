@@ -20,6 +20,19 @@ def columns_used(
     schemas: Mapping[TableName, Sequence[str]],
 ) -> dict[TableName, tuple[str, ...]]:
     """For each table the columns that the query reads, in the table's order; in doubt a column is read."""
+    used = _written(query, references, schemas)
+    return used | {name: tuple(schemas[name]) for name in _pivoted(query, references)}
+
+
+def _pivoted(query: exp.Query, references: Sequence[Reference]) -> set[TableName]:
+    """The tables of a FROM with a PIVOT, which groups by every column that it does not name."""
+    froms = {id(pivot.parent_select) for pivot in query.find_all(exp.Pivot)}
+    return {reference.name for reference in references if id(reference.node.parent_select) in froms}
+
+
+def _written(
+    query: exp.Query, references: Sequence[Reference], schemas: Mapping[TableName, Sequence[str]]
+) -> dict[TableName, tuple[str, ...]]:
     if any(join.method == "NATURAL" for join in query.find_all(exp.Join)):
         # The columns it joins by are written nowhere.
         return _by_name(query, references, schemas)

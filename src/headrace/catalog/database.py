@@ -192,6 +192,8 @@ def _begin_sqlite(connection: Connection) -> None:
         connection.exec_driver_sql("BEGIN")
         return
     level = "FULL" if options.get("headrace_durable") else "NORMAL"
-    connection.exec_driver_sql(f"PRAGMA synchronous = {level}")
+    if connection.info.get("synchronous") != level:
+        connection.exec_driver_sql(f"PRAGMA synchronous = {level}")
+        connection.info["synchronous"] = level
     # Taking the write lock at once makes a writer wait its turn; a reader that later writes would fail.
     connection.exec_driver_sql("BEGIN IMMEDIATE")

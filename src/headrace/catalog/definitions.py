@@ -27,6 +27,10 @@ from headrace.sql.names import TableName
 _tables = schema.stream_tables
 _dependencies = schema.dependencies
 _history = schema.refresh_history
+
+# Built once, since every refresh asks them.
+_GENERATION = select(schema.catalog_state.c.generation)
+_BY_NAME = select(_tables).where(_tables.c.name == bindparam("wanted"))
 # What a refresh moves; a change of these alone leaves the definition, and the generation, as they are.
 _PROGRESS = frozenset(
     {
@@ -167,7 +171,7 @@ class Definitions:
     def generation(self) -> int:
         """A number that grows with every change of a definition: while it stands, what was read holds."""
         with self._database.read() as connection:
-            return int(connection.scalars(select(schema.catalog_state.c.generation)).one())
+            return int(connection.scalars(_GENERATION).one())
 
 
 def bump_generation(connection: Connection) -> None:
@@ -176,7 +180,7 @@ def bump_generation(connection: Connection) -> None:
 
 
 def read_table(connection: Connection, name: TableName) -> StreamTable | None:
-    row = connection.execute(select(_tables).where(_tables.c.name == name)).first()
+    row = connection.execute(_BY_NAME, {"wanted": name}).first()
     return None if row is None else StreamTable(**row._mapping)
 
 

@@ -136,6 +136,10 @@ def _context_options(settings: Settings) -> dict[str, str]:
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG_CONFIGURATION.as_uri()}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        # Spark's memory of past stages and plans for pages that nobody opens here; a thousand fill a heap.
+        "spark.ui.retainedStages": "100",
+        "spark.ui.retainedTasks": "1000",
+        "spark.sql.ui.retainedExecutions": "20",
         "spark.scheduler.mode": "FAIR",
         **{
             key: value

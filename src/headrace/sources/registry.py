@@ -48,11 +48,12 @@ class Sources:
 
     def changed(self, old: Frontier, new: Frontier, names: Iterable[TableName]) -> list[TableName]:
         """List the sources whose rows may differ between two frontiers."""
-        return [
-            name
-            for name in names
-            if str(name) not in old or self.find(name).changed(old[str(name)], new[str(name)])
-        ]
+        return [name for name in names if self._changed(name, old.get(str(name)), new[str(name)])]
+
+    def _changed(self, name: TableName, old: SourceVersion | None, new: SourceVersion) -> bool:
+        if old is None or old == new:
+            return old is None
+        return self.find(name).changed(old, new)
 
 
 def unsupported_source(name: TableName, provider: str) -> HeadraceError:

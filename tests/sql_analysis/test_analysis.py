@@ -6,6 +6,7 @@ import pytest
 
 from headrace.errors import HeadraceError, Position
 from headrace.sql.analysis import Analysis, Column, Table, View, analyze
+from headrace.sql.dialect import check_parser
 from headrace.sql.names import TableName, parse_name
 
 
@@ -239,3 +240,11 @@ def test_a_natural_join_reads_the_columns_it_joins_by() -> None:
         TableName("shop", "orders"): ("id", "customer", "amount", "note"),
         TableName("shop", "customers"): ("id", "name"),
     }
+
+
+def test_a_compiled_parser_is_refused_with_the_way_out() -> None:
+    check_parser()
+    with pytest.raises(HeadraceError) as caught:
+        check_parser("site-packages/sqlglot/parser.cpython-311-x86_64-linux-gnu.so")
+    assert caught.value.code == "compiled_sqlglot"
+    assert "pip uninstall sqlglotc" in caught.value.hint

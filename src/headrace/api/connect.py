@@ -13,6 +13,7 @@ from headrace.config import Settings, load_settings
 from headrace.errors import HeadraceError
 from headrace.runtime.lake import Lake
 from headrace.runtime.session import check_session, embedded_session
+from headrace.sql.dialect import check_parser
 
 
 def connect(
@@ -26,6 +27,7 @@ def connect(
 
     Other keywords are settings of docs/CONFIGURATION.md.
     """
+    check_parser()
     given = {"warehouse": str(warehouse) if warehouse is not None else None, "catalog_url": catalog_url}
     known = load_settings(**{key: value for key, value in given.items() if value is not None}, **settings)
     if spark is not None:

@@ -120,6 +120,11 @@ def test_a_pivot_reads_every_column_of_its_from() -> None:
     }
 
 
+def test_what_a_star_leaves_out_must_be_there() -> None:
+    analysis = run("SELECT * EXCEPT (note, customer) FROM orders")
+    assert analysis.sources == {TableName("shop", "orders"): ("id", "customer", "amount", "note")}
+
+
 def test_counting_rows_reads_no_column() -> None:
     analysis = run("SELECT count(*) FROM orders")
     assert analysis.sources == {TableName("shop", "orders"): ()}

@@ -112,6 +112,8 @@ def _star(entry: exp.Expr, scope: Scope) -> Sequence[Visible]:
     if star.args.get("replace") or star.args.get("rename"):
         raise Unplannable("* REPLACE")
     qualifier = [part.name for part in entry.parts[:-1]] if isinstance(entry, exp.Column) else []
+    if any(len(part.parts) > 1 for part in star.args.get("except_") or ()):
+        raise Unplannable("* EXCEPT a field of a struct")
     left_out = {part.name.lower() for part in star.args.get("except_") or ()}
     return [column for column in scope.star(qualifier) if column[0].lower() not in left_out]
 

@@ -21,7 +21,23 @@ def columns_used(
 ) -> dict[TableName, tuple[str, ...]]:
     """For each table the columns that the query reads, in the table's order; in doubt a column is read."""
     used = _written(query, references, schemas)
-    return used | {name: tuple(schemas[name]) for name in _pivoted(query, references)}
+    excepted = _excepted(query)
+    whole = _pivoted(query, references)
+    return {
+        name: tuple(
+            column
+            for column in schemas[name]
+            if name in whole or column in columns or column.lower() in excepted
+        )
+        for name, columns in used.items()
+    }
+
+
+def _excepted(query: exp.Query) -> set[str]:
+    """The names in `* EXCEPT (…)`: what is left out must be there."""
+    stars = query.find_all(exp.Star)
+    parts = (part for star in stars for column in star.args.get("except_") or () for part in column.parts)
+    return {part.name.lower() for part in parts}
 
 
 def _pivoted(query: exp.Query, references: Sequence[Reference]) -> set[TableName]:

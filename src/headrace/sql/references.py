@@ -78,7 +78,7 @@ def parse_query(text: str) -> exp.Query:
         )
     query = queries[0]
     if isinstance(query, exp.Query):
-        return query
+        return _with_any_as_call(query)
     # SQLGlot reads some queries of Spark's (TABLE t) as something else: only Spark can tell.
     code = "syntax_error" if isinstance(query, (exp.Command, exp.Alias)) else "not_a_query"
     raise HeadraceError(
@@ -87,6 +87,16 @@ def parse_query(text: str) -> exp.Query:
         hint="A stream table is defined by SELECT, WITH, VALUES or a set operation.",
         position=Position(1, 1),
     )
+
+
+def _with_any_as_call(query: exp.Query) -> exp.Query:
+    """ANY(x) is an aggregate, unless it follows LIKE, or holds a query or a list."""
+    for quantifier in list(query.find_all(exp.Any)):
+        inner = quantifier.this
+        follows_like = isinstance(quantifier.parent, (exp.Like, exp.ILike)) and quantifier.arg_key != "this"
+        if isinstance(inner, exp.Paren) and not follows_like:
+            quantifier.replace(exp.Anonymous(this="ANY", expressions=[inner.this]))
+    return query
 
 
 def table_references(query: exp.Expr, current_schema: str) -> Iterator[Reference]:

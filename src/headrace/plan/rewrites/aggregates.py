@@ -221,9 +221,11 @@ def read_grouping(sets_of: Sequence[exp.Expr], group: exp.Group, resolve_key) ->
     plain = True
     trailing = [*(group.args.get("rollup") or ()), *(group.args.get("cube") or ())]
     trailing += group.args.get("grouping_sets") or ()
-    for item in sets_of:
-        if any(not part.expressions for part in trailing):
-            break
+    if trailing:
+        # GROUP BY a, b WITH ROLLUP, or a, b GROUPING SETS (…): first all keys, then which sets of them.
+        for item in sets_of:
+            tuple_places(item)
+    for item in () if trailing else sets_of:
         options, is_set = _options(item, tuple_places)
         plain &= not is_set
         product = [(*left, *right) for left in product for right in options]

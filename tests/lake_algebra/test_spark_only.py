@@ -102,6 +102,19 @@ QUERIES = {
     "bit_or(a) AS bo, median(a) AS me, max_by(id, a + id) AS mb FROM m WHERE a > 100 OR id = 1",
     "grouping functions": "SELECT g, a, GROUPING(g) AS gg, GROUPING_ID() AS gi, COUNT(*) AS n, SUM(x) AS s "
     "FROM m GROUP BY CUBE (g, a)",
+    # The keys come first, and only what follows are the sets.
+    "grouping sets after the keys": "SELECT g, a, COUNT(*) AS n, GROUPING_ID() AS gi "
+    "FROM m GROUP BY g, a GROUPING SETS ((g, a), (g))",
+    "any and some": "SELECT g, any(a > 3) AS an, some(a > 5) AS so, every(a > 3) AND any(a > 4) AS ev "
+    "FROM m GROUP BY g HAVING any(a > 1) = true OR g IS NULL",
+    "star except": "SELECT * EXCEPT (words, point, tags, spots) FROM m",
+    "star except a field": "SELECT * EXCEPT (point.px, words, tags, spots) FROM m",
+    # Each level reads the one below twice: its change is cut into parts, or Spark plans it for hours.
+    "nested deeply": "WITH p AS (SELECT g, COUNT(*) AS n, SUM(a) AS s FROM m GROUP BY g), "
+    "q AS (SELECT x.g, x.n + y.n AS n, y.s FROM p x LEFT JOIN p y ON x.n = y.n), "
+    "r AS (SELECT x.g, x.n + y.n AS n, y.s FROM q x LEFT JOIN q y ON x.s = y.s), "
+    "t AS (SELECT x.g, x.n + y.n AS n, y.s FROM r x LEFT JOIN r y ON x.s = y.s) "
+    "SELECT x.g, x.n + y.n AS n, y.s FROM t x LEFT JOIN t y ON x.s = y.s",
     "group by all": "SELECT g, a % 2 AS odd, try_sum(a) AS s FROM m GROUP BY ALL",
     "arithmetic": "SELECT id, try_divide(x, a - 3) AS t, a DIV 2 AS d, a / 2 AS h, -a % 4 AS r, "
     "CAST(x AS DECIMAL(10,3)) * 1.10 AS p, try_cast(g AS INT) AS c, a::STRING || g AS s FROM m",

@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlglot import exp, parse_one
+from sqlglot import exp
 
 from headrace.delta.bykey import distinct_keys, restricted
 from headrace.delta.differ import Differ
 from headrace.delta.dispatch import RULES
+from headrace.delta.parts import made_scan, replaced
 from headrace.plan.build import Plan
 from headrace.plan.expressions import col
-from headrace.plan.nodes import Aggregate, Constant, Filter, Node, Project, Window
+from headrace.plan.nodes import Aggregate, Filter, Node, Project, Window
 from headrace.plan.render import Binding, render
 from headrace.sql.names import TableName
 
@@ -33,16 +34,15 @@ class KeyedChange:
         """The distinct touched keys, under the names of the output columns."""
         return render(self.touched, binding, dialect=dialect)
 
-    def rows_sql(self, binding: Binding, *, keys: str | None = None, dialect: str = "spark") -> str:
-        """The rows that the touched keys have now; `keys` is a relation that holds the keys already."""
-        if keys is None:
-            return render(self.rows, binding, dialect=dialect)
+    def rows_sql(self, binding: Binding, *, dialect: str = "spark") -> str:
+        """The rows that the touched keys have now."""
+        return render(self.rows, binding, dialect=dialect)
+
+    def rows_of(self, keys: str) -> Node:
+        """The same rows, where an earlier statement of the name `keys` gave the touched keys."""
         (derived,) = self.touched.inputs
-        listed = ", ".join(
-            f"`{shown}` AS `{name}`" for shown, name in zip(self.keys, derived.columns, strict=True)
-        )
-        given = Constant(parse_one(f"SELECT {listed} FROM {keys}", dialect="spark"), derived.columns)
-        return render(_replaced(self.rows, derived, given), binding, dialect=dialect)
+        names = tuple((name, shown) for shown, name in zip(self.keys, derived.columns, strict=True))
+        return replaced(self.rows, derived, made_scan(keys, names))
 
 
 def keyed_change(plan: Plan, changed: frozenset[TableName]) -> KeyedChange | None:
@@ -84,12 +84,6 @@ def shown_keys(above: Sequence[Node], keys: Sequence[str]) -> tuple[str, ...] | 
             return None
         names = {key: passed[name] for key, name in names.items()}
     return tuple(names[key] for key in keys)
-
-
-def _replaced(node: Node, old: Node, new: Node) -> Node:
-    if node is old:
-        return new
-    return node.with_inputs(tuple(_replaced(child, old, new) for child in node.inputs))
 
 
 def _over(above: Sequence[Node], base: Node) -> Node:

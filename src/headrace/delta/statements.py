@@ -6,20 +6,22 @@ Each is a short list of queries, of which later ones read what earlier ones gave
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
 from sqlglot import parse_one
 
-from headrace.delta.compile import compile_change
+from headrace.delta.compile import ChangePlan, compile_change
+from headrace.delta.contract import consolidated
 from headrace.delta.keyed import KeyedChange, keyed_change
+from headrace.delta.parts import MOST_OPERATORS, Part, in_parts, operators, with_made
 from headrace.delta.state import StatePlan, state_plan
 from headrace.plan.build import Plan
 from headrace.plan.hidden import WEIGHT
-from headrace.plan.nodes import State
-from headrace.plan.render import Binding
+from headrace.plan.nodes import Node, State
+from headrace.plan.render import Binding, render
 from headrace.sql.dialect import VerbatimSpark
 from headrace.sql.names import TableName, quote
 
@@ -45,6 +47,8 @@ class Statement:
     name: str
     purpose: str
     write: Callable[[Binding, Relations], str]
+    parts: tuple[Statement, ...] = ()
+    """What it reads several times, to be computed before it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,14 +62,18 @@ class Statements:
 
     def shown(self, binding: Binding) -> list[tuple[str, str]]:
         """Write all of them for reading: each purpose with its SQL, earlier results by their names."""
-        relations = {name: quote(name) for name in (STORED, SIDES, *(one.name for one in self.listed))}
-        texts = ((one.purpose, one.write(binding, relations)) for one in self.listed)
+        every = [statement for one in self.listed for statement in (*one.parts, one)]
+        relations = {name: quote(name) for name in (STORED, SIDES, *(one.name for one in every))}
+        texts = ((one.purpose, one.write(binding, relations)) for one in every)
         return [(purpose, _pretty(text)) for purpose, text in texts]
+
+    def statement(self, name: str) -> Statement:
+        (found,) = (one for one in self.listed if one.name == name)
+        return found
 
     def sql(self, name: str, binding: Binding, relations: Relations | None = None) -> str:
         """Write one statement of the list."""
-        (statement,) = (one for one in self.listed if one.name == name)
-        return statement.write(binding, relations or {})
+        return self.statement(name).write(binding, relations or {})
 
 
 def _pretty(text: str) -> str:
@@ -78,17 +86,37 @@ def change_statements(plan: Plan, changed: frozenset[TableName]) -> Iterator[Sta
     if compiled.empty:
         return
     by_state = state_plan(plan)
-    if by_state is not None and by_state.input_change(changed) is not None:
+    if by_state is not None and _is_small(by_state.input_change(changed)):
         yield _by_state(by_state, changed)
     keyed = keyed_change(plan, changed)
     if keyed is not None:
         yield _by_replacement(plan, keyed)
-    columns = ", ".join(map(quote, (*plan.columns, WEIGHT)))
+    yield _by_change(compiled)
+
+
+def _is_small(change: Node | None) -> bool:
+    """Tell whether there is a change, and one that Spark plans in one piece."""
+    return change is not None and operators(change) <= MOST_OPERATORS
+
+
+def _by_change(compiled: ChangePlan) -> Statements:
+    assert compiled.change is not None
+    columns = ", ".join(map(quote, (*compiled.columns, WEIGHT)))
+    parts, root = in_parts(consolidated(compiled.change))
+
+    def change(binding: Binding, relations: Relations) -> str:
+        return f"SELECT {columns} FROM ({render(root, with_made(binding, relations))})"
+
     purpose = "the change of the result, with how often each row comes or goes"
-    whole = Statement(
-        "change", purpose, lambda binding, _: f"SELECT {columns} FROM ({compiled.sql(binding)})"
-    )
-    yield Statements(Route.CHANGE, (whole,))
+    return Statements(Route.CHANGE, (Statement("change", purpose, change, _statements(parts)),))
+
+
+def _statements(parts: Sequence[Part]) -> tuple[Statement, ...]:
+    def writer(part: Part) -> Callable[[Binding, Relations], str]:
+        return lambda binding, relations: render(part.node, with_made(binding, relations))
+
+    purpose = "a part that is read several times, computed once"
+    return tuple(Statement(part.name, purpose, writer(part)) for part in parts)
 
 
 def _by_state(state: StatePlan, changed: frozenset[TableName]) -> Statements:
@@ -125,13 +153,18 @@ def _by_replacement(plan: Plan, keyed: KeyedChange) -> Statements:
             f"LEFT SEMI JOIN {relations['keys']} AS k ON {same}) GROUP BY {columns} HAVING SUM({WEIGHT}) <> 0"
         )
 
+    key_parts, touched = in_parts(keyed.touched, "key_part")
+    row_parts, rows = in_parts(keyed.rows_of("keys"), "row_part")
+
+    def keys(binding: Binding, relations: Relations) -> str:
+        return render(touched, with_made(binding, relations))
+
+    def now(binding: Binding, relations: Relations) -> str:
+        return render(rows, with_made(binding, relations))
+
     listed = (
-        Statement("keys", "the keys that the change touches", lambda binding, _: keyed.keys_sql(binding)),
-        Statement(
-            "now",
-            "the rows that these keys have now",
-            lambda binding, relations: keyed.rows_sql(binding, keys=relations["keys"]),
-        ),
+        Statement("keys", "the keys that the change touches", keys, _statements(key_parts)),
+        Statement("now", "the rows that these keys have now", now, _statements(row_parts)),
         Statement("change", "the stored rows of these keys out, their rows of now in", change),
     )
     return Statements(Route.REPLACEMENT, listed, keyed.keys)

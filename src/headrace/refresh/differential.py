@@ -8,7 +8,7 @@ from functools import cache
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.delta.compile import compile_change
-from headrace.delta.statements import STORED, Route, Statements, change_statements
+from headrace.delta.statements import STORED, Route, Statement, Statements, change_statements
 from headrace.plan.build import Plan
 from headrace.plan.hidden import WEIGHT
 from headrace.plan.nodes import State
@@ -18,7 +18,7 @@ from headrace.refresh.on_driver import OnDriver, ReadSource, Typed
 from headrace.refresh.task import Task
 from headrace.refresh.views import Views
 from headrace.sources.changes import SourceChange
-from headrace.sources.frames import arrow_frame
+from headrace.sources.frames import arrow_frame, computed
 from headrace.sources.pins import Pins
 from headrace.sources.registry import Sources
 from headrace.sql.names import TableName, quote
@@ -62,7 +62,7 @@ def compute_change(
                 case Route.REPLACEMENT:
                     return _by_replacement(spark, task, statements, binding, views)
                 case Route.CHANGE:
-                    return _by_change(spark, plan, statements, binding, on_driver, changed)
+                    return _by_change(spark, plan, statements, binding, on_driver, views)
     return None
 
 
@@ -72,27 +72,38 @@ def _by_change(
     statements: Statements,
     binding: Binding,
     on_driver: OnDriver,
-    changed: frozenset[TableName],
+    views: Views,
 ) -> TableChange:
-    node = compile_change(plan, changed).change
+    node = compile_change(plan, on_driver.changed).change
     rows = on_driver.change(node) if node is not None else None
     if rows is not None:
         return TableChange(rows=rows.select([*plan.columns, WEIGHT]))
-    return _collected(spark.sql(statements.sql("change", binding)))
+    return _collected(_frame(spark, statements.statement("change"), binding, {}, views))
+
+
+def _frame(
+    spark: SparkSession, statement: Statement, binding: Binding, made: dict[str, str], views: Views
+) -> DataFrame:
+    """The result of a statement, whose parts are computed first and stay until the views are dropped."""
+    for part in statement.parts:
+        made[part.name] = quote(views.add(computed(spark, spark.sql(part.write(binding, made)), DRIVER_ROWS)))
+    return spark.sql(statement.write(binding, made))
 
 
 def _by_replacement(
     spark: SparkSession, task: Task, statements: Statements, binding: Binding, views: Views
 ) -> TableChange:
     """Find the touched keys first: then both the sources and the stored rows are read by them alone."""
-    keys = spark.sql(statements.sql("keys", binding))
+    made: dict[str, str] = {}
+    keys = _frame(spark, statements.statement("keys"), binding, made, views)
     few = keys.limit(DRIVER_ROWS + 1).toArrow()
     stored = None
     if few.num_rows <= DRIVER_ROWS:
         keys = arrow_frame(spark, few, keys.schema)
         stored = rows_of_keys(spark, task.storage, few, statements.keys)
-    made = {"keys": quote(views.add(keys))}
-    made["now"] = quote(views.add(spark.sql(statements.sql("now", binding, made))))
+    made["keys"] = quote(views.add(keys))
+    now = _frame(spark, statements.statement("now"), binding, made, views)
+    made["now"] = quote(views.add(now))
     made[STORED] = quote(views.add(stored)) if stored is not None else _stored(task)
     return _collected(spark.sql(statements.sql("change", binding, made)))
 

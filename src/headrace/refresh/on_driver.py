@@ -44,6 +44,11 @@ class OnDriver:
         self._changes = changes
         self._read = read
 
+    @property
+    def changed(self) -> frozenset[TableName]:
+        """The sources that changed."""
+        return frozenset(self._changes)
+
     def change(self, node: Node) -> pa.Table | None:
         """Compute a change from those of the sources, netted out; None where that is for Spark."""
         try:

@@ -12,6 +12,8 @@ from pyspark.sql.types import LongType, StructField, StructType
 from headrace.plan.hidden import WEIGHT
 from headrace.sources.state import Field
 
+# Types that Spark does not hand over as Arrow.
+_NOT_FOR_ARROW = ("interval", "variant", "void")
 # Where Spark notes the declared type of a column that it stores as a string.
 CHAR_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
 
@@ -48,3 +50,16 @@ def arrow_frame(spark: SparkSession, rows: pa.Table, schema: StructType) -> Data
     if rows.num_rows == 0:
         return spark.createDataFrame([], schema)
     return spark.createDataFrame(rows, schema)
+
+
+def computed(spark: SparkSession, frame: DataFrame, most: int) -> DataFrame:
+    """Compute a frame now, so that who reads it later plans nothing of it again.
+
+    Up to `most` rows become a local relation, which is the quickest to read; others stay with the executors.
+    """
+    kinds = frame.schema.simpleString()
+    if not any(kind in kinds for kind in _NOT_FOR_ARROW):
+        rows = frame.limit(most + 1).toArrow()
+        if rows.num_rows <= most:
+            return arrow_frame(spark, rows, frame.schema)
+    return frame.localCheckpoint()

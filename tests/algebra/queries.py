@@ -247,6 +247,12 @@ class Generator:
             columns = [Col(f"{alias}.{c.name}", c.type) for c in inner.columns]
             return f"{sql} {word} ({inner.sql}) {alias} ON TRUE", pool + columns
         other, columns = self.relation(depth)
+        # A merged column has no owner: beside another of its name, nobody can tell which is meant.
+        taken = {column.name for column in columns}
+        clear = [column for column in pool if "." in column.sql or column.name not in taken]
+        if not clear:
+            return sql, pool
+        pool = clear
         both = pool + columns
         kind = self.random.choice(
             [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -157,6 +158,8 @@ class Generator:
                 expression = f"CASE WHEN {test} THEN {self.expression(pool, type_, 1)} END"
                 if self.chance(0.3):
                     expression, type_ = f"CAST(({test}) AS INT)", INT
+                    # Where it is unknown whether a subquery has a value, Spark says that it has not.
+                    self.ambiguous |= bool(re.search(r"\bIN \((SELECT|WITH|\()", test))
             else:
                 expression = self.expression(pool, type_, 2)
             items.append(f"{expression} AS {name}")

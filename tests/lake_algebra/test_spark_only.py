@@ -70,6 +70,10 @@ QUERIES = {
     # Spark's optimizer must not move a mark into the branches of the union that is the change below it.
     "a mark over a union": "SELECT s.n, m.id FROM (SELECT COUNT(*) AS n FROM m HAVING SUM(DISTINCT a) IN "
     "(SELECT a * 3 FROM m) OR COUNT(*) > 4) s JOIN m ON m.id <> s.n",
+    # Spark says false, not NULL, where it is unknown whether a subquery has a value, negated or not.
+    "in as a value": "SELECT id, a IN (SELECT a + 1 FROM m) AS i, a NOT IN (SELECT a + 2 FROM m) AS n, "
+    "NOT (x > 2 OR a IN (SELECT a + 2 FROM m)) AS o, (a IN (SELECT a + 1 FROM m)) IS NULL AS u, "
+    "NOT coalesce(a IN (SELECT a + 1 FROM m), true) AS c FROM m",
     "group by a struct": "SELECT point, COUNT(*) AS n FROM m GROUP BY point",
     "group by an array": "SELECT words, COUNT(*) AS n, MAX(point) AS high FROM m GROUP BY words",
     "distinct nested": "SELECT DISTINCT words, point, spots FROM m",

@@ -28,7 +28,7 @@ class Built:
 class Subplan:
     """A subquery inside an expression; `compare` makes the condition from outer values and its columns."""
 
-    kind: Literal["exists", "matches", "scalar"]
+    kind: Literal["exists", "in", "quantified", "scalar"]
     built: Built
     compare: Callable[[list[exp.Expr], list[exp.Expr]], exp.Expr] | None = None
 

@@ -191,7 +191,7 @@ class _Renderer:
             doubt = self._exists(node.right, [*([node.on] if node.on is not None else []), null])
             mark = exp.Case(ifs=[exp.If(this=hit, true=exp.true()), exp.If(this=doubt, true=exp.null())])
             mark.set("default", exp.false())
-        if self.dialect == "spark" and _may_become_union(node.left):
+        if self.dialect == "spark":
             mark = _held_in_place(mark)
         items = [*(col(name) for name in node.left.columns), exp.alias_(mark, node.mark, quoted=True)]
         return _Block(exp.Null(), closed=_select(block, items))
@@ -322,21 +322,13 @@ def _select(block: _Block, items: Sequence[exp.Expr]) -> exp.Select:
 _KEEPS_LEFT = ("mark", "semi", "anti")
 
 
-def _may_become_union(node: Node) -> bool:
-    """Whether an optimizer may come to have a UNION ALL right below what is computed from a node's rows.
-
-    It takes away joins with a single row, and pushes others into the branches: only a scan is safe.
-    """
-    while isinstance(node, (Project, Filter)) or (isinstance(node, Join) and node.kind in _KEEPS_LEFT):
-        node = node.inputs[0]
-    return not isinstance(node, Scan)
-
-
 def _held_in_place(mark: exp.Expr) -> exp.Expr:
-    """Keep Spark from computing a mark in each branch of a UNION ALL below it.
+    """Keep Spark from moving a mark to other places of the query.
 
-    Its optimizer loses the columns of the subquery on the way (PushProjectionThroughUnion: key not found).
-    It leaves alone what it takes for random, such as the number of a partition, which is never negative.
+    Its optimizer loses the columns of the subquery where it computes the mark in each branch of a UNION ALL
+    below it (PushProjectionThroughUnion), or draws conclusions from a filter by it in a branch of one above
+    (UnionBase.rewriteConstraints): key not found. It leaves alone what it takes for random, such as the
+    number of a partition, which is never negative.
     """
     never = exp.LT(this=call("SPARK_PARTITION_ID"), expression=exp.Literal.number(0))
     return exp.Case(ifs=[exp.If(this=never, true=exp.null())], default=mark)

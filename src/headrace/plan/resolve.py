@@ -108,7 +108,7 @@ def _in(
     again: Callable[[exp.Expr], exp.Expr],
 ) -> exp.Expr:
     values = tuple(again(value) for value in _row(node.this))
-    return _note(context, environment, scope, "matches", node.args["query"], values, _all_equal)
+    return _note(context, environment, scope, "in", node.args["query"], values, _all_equal)
 
 
 def _row(value: exp.Expr) -> list[exp.Expr]:
@@ -140,5 +140,5 @@ def _quantified(
         test = operator(this=wrap(value), expression=wrap(column))
         return exp.Not(this=exp.Paren(this=test)) if every else test
 
-    marked = _note(context, environment, scope, "matches", quantifier.this, (again(node.this),), compare)
+    marked = _note(context, environment, scope, "quantified", quantifier.this, (again(node.this),), compare)
     return exp.Not(this=marked) if every else marked

@@ -208,11 +208,20 @@ def _grouped(
                 if not entry.name.isdigit() or not 0 < int(entry.name) <= len(parts.items):
                     raise Unplannable(f"GROUP BY {entry.name}")
                 return parts.items[int(entry.name) - 1].expression
-            return _plain(resolve(context, environment, entry, scope, aliases))
+            same = _same_item(select, parts, entry) if entry.find(exp.Query) else None
+            return same or _plain(resolve(context, environment, entry, scope, aliases))
 
         grouping = read_grouping(group.expressions, group, key)
     grouped, rewritten = aggregate(context, node, grouping, parts.expressions)
     return grouped, parts.over(rewritten)
+
+
+def _same_item(select: exp.Select, parts: Selecting, entry: exp.Expr) -> exp.Expr | None:
+    """The item of SELECT that is written like a key: two subqueries are two plans, though written alike."""
+    written = [item.unalias().sql() for item in select.expressions]
+    if len(written) != len(parts.items) or entry.sql() not in written:
+        return None
+    return parts.items[written.index(entry.sql())].expression
 
 
 def _plain(expression: exp.Expr) -> exp.Expr:

@@ -87,7 +87,49 @@ def lift(context: Context, node: Node, expressions: Sequence[exp.Expr]) -> tuple
     return node, lifted
 
 
+def decided(context: Context, expression: exp.Expr, *, negated: bool = False) -> exp.Expr:
+    """Give IN over a subquery the value that Spark gives it: false where it is unknown, negated or not.
+
+    Before: NOT (f OR a IN (SELECT b FROM u))
+    After:  NOT f AND COALESCE(NOT a IN (SELECT b FROM u), FALSE)
+    """
+    match expression:
+        case exp.Paren() if _has_in(context, expression):
+            return wrap(decided(context, expression.this, negated=negated))
+        case exp.Not() if _has_in(context, expression):
+            return wrap(decided(context, expression.this, negated=not negated))
+        case exp.And() | exp.Or() if _has_in(context, expression):
+            sides = [
+                wrap(decided(context, side, negated=negated))
+                for side in (expression.this, expression.expression)
+            ]
+            is_and = isinstance(expression, exp.And) is not negated
+            return (exp.And if is_and else exp.Or)(this=sides[0], expression=sides[1])
+
+    def visit(part: exp.Expr) -> exp.Expr | None:
+        if _is_in(context, part):
+            return call("COALESCE", part.copy(), exp.false())
+        is_below = part is not expression and isinstance(part, (exp.Not, exp.And, exp.Or))
+        return decided(context, part) if is_below else None
+
+    if negated and _is_in(context, expression):
+        return call("COALESCE", exp.Not(this=expression.copy()), exp.false())
+    plain = rewrite(expression, visit)
+    return exp.Not(this=wrap(plain)) if negated else plain
+
+
+def _has_in(context: Context, expression: exp.Expr) -> bool:
+    return any(_is_in(context, marker) for marker in subquery_calls(expression))
+
+
+def _is_in(context: Context, node: exp.Expr) -> bool:
+    if not isinstance(node, exp.Anonymous) or node.this != SUBQUERY:
+        return False
+    return _subplan(context, node).kind == "in"
+
+
 def _lift_one(context: Context, node: Node, expression: exp.Expr) -> tuple[Node, exp.Expr]:
+    expression = decided(context, expression)
     columns: dict[str, str] = {}
     # Innermost first: a subquery's outer value may hold another subquery.
     for marker in sorted(subquery_calls(expression), key=lambda call: len(list(call.walk()))):

@@ -74,6 +74,17 @@ QUERIES = {
     "in as a value": "SELECT id, a IN (SELECT a + 1 FROM m) AS i, a NOT IN (SELECT a + 2 FROM m) AS n, "
     "NOT (x > 2 OR a IN (SELECT a + 2 FROM m)) AS o, (a IN (SELECT a + 1 FROM m)) IS NULL AS u, "
     "NOT coalesce(a IN (SELECT a + 1 FROM m), true) AS c FROM m",
+    # The relations of a generated query have names too: a column may be called like one of them.
+    "a struct that is called like a relation": "SELECT x.t1.px AS a, x.px AS b, SUM(y.t2.py) AS c "
+    "FROM (SELECT id, point AS t1, a AS px FROM m) x JOIN (SELECT id, point AS t2, a AS py FROM m) y "
+    "ON x.id >= y.id WHERE x.t1.px < 3 GROUP BY x.t1.px, x.px",
+    # Which of two equal names is meant: in HAVING the key, then the alias; in ORDER BY the alias; in an
+    # aggregate the column.
+    "names in having": "SELECT -id AS id, COUNT(*) AS a, MAX(x) AS x FROM m GROUP BY id "
+    "HAVING id > 1 AND a = 1 AND SUM(a) > 2",
+    "names in order by": "SELECT g, -a AS a FROM m ORDER BY a + 0 NULLS LAST, g LIMIT 2",
+    "group by a scalar subquery": "SELECT (SELECT MAX(a) FROM m y WHERE y.id < m.id) AS top, COUNT(*) AS n "
+    "FROM m GROUP BY (SELECT MAX(a) FROM m y WHERE y.id < m.id)",
     "group by a struct": "SELECT point, COUNT(*) AS n FROM m GROUP BY point",
     "group by an array": "SELECT words, COUNT(*) AS n, MAX(point) AS high FROM m GROUP BY words",
     "distinct nested": "SELECT DISTINCT words, point, spots FROM m",

@@ -125,6 +125,11 @@ def test_what_a_star_leaves_out_must_be_there() -> None:
     assert analysis.sources == {TableName("shop", "orders"): ("id", "customer", "amount", "note")}
 
 
+def test_a_name_in_having_may_be_a_column_that_an_alias_hides() -> None:
+    text = "SELECT customer, COUNT(*) AS amount FROM orders GROUP BY customer HAVING SUM(amount) > 5"
+    assert run(text).sources == {TableName("shop", "orders"): ("customer", "amount")}
+
+
 def test_counting_rows_reads_no_column() -> None:
     analysis = run("SELECT count(*) FROM orders")
     assert analysis.sources == {TableName("shop", "orders"): ()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,6 +32,8 @@ from headrace.plan.nodes import (
 from headrace.sql.dialect import VerbatimSpark
 from headrace.sql.names import TableName
 
+_LOOKS_LIKE_ALIAS = re.compile(r"t\d+", re.IGNORECASE)
+
 Binding: TypeAlias = Callable[[TableName, State], str]
 """Gives the relation that holds a source at a state, as it stands in FROM: `` `s`.`t` VERSION AS OF 5 ``.
 
@@ -39,7 +42,7 @@ The change of a source has its columns and the weight."""
 
 def render(node: Node, binding: Binding, *, dialect: str = "spark", pretty: bool = False) -> str:
     """The SQL of a plan; subplans that are used more than once become CTEs."""
-    renderer = _Renderer(binding, dialect, _shared(node))
+    renderer = _Renderer(binding, dialect, _shared(node), _alias_prefix(node))
     query = renderer.query(node)
     for name, definition in renderer.ctes:
         query = query.with_(name, as_=definition, copy=False)
@@ -53,6 +56,12 @@ def _shared(root: Node) -> frozenset[int]:
         uses.update({id(child): 1 for child in node.inputs})
     leaves = (Scan, Constant)
     return frozenset(id(n) for n in walk(root) if uses[id(n)] > 1 and not isinstance(n, leaves))
+
+
+def _alias_prefix(root: Node) -> str:
+    """Begin the names of relations so that none is a column's: `t1.k` is then a field of the column `t1`."""
+    is_taken = any(_LOOKS_LIKE_ALIAS.fullmatch(name) for node in walk(root) for name in node.columns)
+    return "__hr_t" if is_taken else "t"
 
 
 @dataclass(frozen=True)
@@ -70,6 +79,7 @@ class _Renderer:
     binding: Binding
     dialect: str
     shared: frozenset[int]
+    prefix: str
     ctes: list[tuple[str, exp.Query]] = field(default_factory=list)
     done: dict[int, str] = field(default_factory=dict)
     aliases: int = 0
@@ -139,7 +149,7 @@ class _Renderer:
     def _aliased(self, relation: exp.Expr, columns: Sequence[str] = ()) -> exp.Expr:
         self.aliases += 1
         names = [exp.to_identifier(column, quoted=True) for column in columns]
-        alias = exp.TableAlias(this=exp.to_identifier(f"t{self.aliases}"), columns=names)
+        alias = exp.TableAlias(this=exp.to_identifier(f"{self.prefix}{self.aliases}"), columns=names)
         relation.set("alias", alias)
         return relation
 

@@ -7,7 +7,15 @@ from collections.abc import Callable, Mapping
 from sqlglot import exp
 
 from headrace.plan.context import Context, Environment, Subplan
-from headrace.plan.expressions import call, col, conjunction, function_name, rewrite, wrap
+from headrace.plan.expressions import (
+    call,
+    col,
+    conjunction,
+    function_name,
+    is_aggregate_call,
+    rewrite,
+    wrap,
+)
 from headrace.plan.hidden import SUBQUERY
 from headrace.plan.literals import in_place_of_column, literal_of
 from headrace.plan.scope import Scope, Unplannable
@@ -21,14 +29,23 @@ def resolve(
     expression: exp.Expr,
     scope: Scope,
     aliases: Mapping[str, exp.Expr] | None = None,
+    *,
+    shadows: Mapping[str, exp.Expr] | None = None,
 ) -> exp.Expr:
-    """Name every column by its plan name, and put a call in the place of every subquery."""
+    """Name every column by its plan name, and put a call in the place of every subquery.
+
+    Names of the SELECT list that `shadows` has go before columns, except inside an aggregate.
+    """
 
     def again(node: exp.Expr) -> exp.Expr:
-        return resolve(context, environment, node, scope, aliases)
+        return resolve(context, environment, node, scope, aliases, shadows=shadows)
 
     def visit(node: exp.Expr) -> exp.Expr | None:
+        if shadows and is_aggregate_call(node, context.aggregates):
+            return resolve(context, environment, node, scope, aliases)
         match node:
+            case exp.Column(parts=[name]) if shadows and name.name.lower() in shadows:
+                return wrap(shadows[name.name.lower()].copy())
             case exp.Column():
                 if isinstance(node.this, exp.Star):
                     raise Unplannable("a star inside an expression")

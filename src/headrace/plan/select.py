@@ -137,9 +137,13 @@ def _parts(
     items: list[Item],
     aliases: dict[str, exp.Expr],
 ) -> Selecting:
-    def test(clause: str) -> exp.Expr | None:
+    names = {item.user.lower(): item.expression for item in reversed(items) if item.user}
+
+    def test(clause: str, shadows: dict[str, exp.Expr]) -> exp.Expr | None:
         found = select.args.get(clause)
-        return resolve(context, environment, found.this, scope, aliases) if found else None
+        if found is None:
+            return None
+        return resolve(context, environment, found.this, scope, aliases, shadows=shadows)
 
     order = []
     if select.args.get("order") and (select.args.get("limit") or select.args.get("offset")):
@@ -147,9 +151,17 @@ def _parts(
             if is_all(entry.this):
                 order += [_ordered(entry, item.expression) for item in items]
                 continue
-            target = _order_target(context, environment, entry.this, scope, items, aliases)
+            target = _order_target(context, environment, entry.this, scope, items, aliases, names)
             order.append(_ordered(entry, target))
-    return Selecting(items, test("having"), test("qualify"), order)
+    having = test("having", {name: item for name, item in names.items() if name not in _group_names(select)})
+    return Selecting(items, having, test("qualify", {}), order)
+
+
+def _group_names(select: exp.Select) -> set[str]:
+    """The columns of GROUP BY, which HAVING means before names of the SELECT list."""
+    group = select.args.get("group")
+    keys = group.expressions if group is not None else []
+    return {key.name.lower() for key in keys if isinstance(key, exp.Column)}
 
 
 def is_all(target: exp.Expr) -> bool:
@@ -170,15 +182,14 @@ def _order_target(
     scope: Scope,
     items: list[Item],
     aliases: dict[str, exp.Expr],
+    names: dict[str, exp.Expr],
 ) -> exp.Expr:
     """ORDER BY means a place in the SELECT list, a name of it, or else a column below it."""
     if isinstance(target, exp.Literal) and not target.is_string:
         return items[int(target.name) - 1].expression
-    if isinstance(target, exp.Column) and len(target.parts) == 1:
-        for item in items:
-            if item.user.lower() == target.name.lower():
-                return item.expression
-    return resolve(context, environment, target, scope, aliases)
+    if isinstance(target, exp.Column) and len(target.parts) == 1 and target.name.lower() in names:
+        return names[target.name.lower()]
+    return resolve(context, environment, target, scope, aliases, shadows=names)
 
 
 def _grouped(

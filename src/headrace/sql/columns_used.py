@@ -21,16 +21,22 @@ def columns_used(
 ) -> dict[TableName, tuple[str, ...]]:
     """For each table the columns that the query reads, in the table's order; in doubt a column is read."""
     used = _written(query, references, schemas)
-    excepted = _excepted(query)
+    named = _excepted(query) | _doubtful(query)
     whole = _pivoted(query, references)
     return {
         name: tuple(
             column
             for column in schemas[name]
-            if name in whole or column in columns or column.lower() in excepted
+            if name in whole or column in columns or column.lower() in named
         )
         for name, columns in used.items()
     }
+
+
+def _doubtful(query: exp.Query) -> set[str]:
+    """Names in HAVING and ORDER BY: one of the SELECT list, or, inside an aggregate, a column."""
+    clauses = query.find_all(exp.Having, exp.Order)
+    return {column.name.lower() for clause in clauses for column in clause.find_all(exp.Column)}
 
 
 def _excepted(query: exp.Query) -> set[str]:

@@ -215,7 +215,9 @@ def read_grouping(sets_of: Sequence[exp.Expr], group: exp.Group, resolve_key) ->
     def tuple_places(item: exp.Expr) -> tuple[int, ...]:
         if isinstance(item, exp.Tuple):
             return tuple(place(part) for part in item.expressions)
-        return (place(item.unnest()),)
+        while isinstance(item, exp.Paren):
+            item = item.this
+        return (place(item),)
 
     product: list[tuple[int, ...]] = [()]
     plain = True

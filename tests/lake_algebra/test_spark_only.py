@@ -85,6 +85,7 @@ QUERIES = {
     "names in order by": "SELECT g, -a AS a FROM m ORDER BY a + 0 NULLS LAST, g LIMIT 2",
     "group by a scalar subquery": "SELECT (SELECT MAX(a) FROM m y WHERE y.id < m.id) AS top, COUNT(*) AS n "
     "FROM m GROUP BY (SELECT MAX(a) FROM m y WHERE y.id < m.id)",
+    "exists with a limit": "SELECT id FROM m WHERE EXISTS (SELECT 1 FROM m y WHERE y.a > m.a LIMIT 1)",
     "group by a struct": "SELECT point, COUNT(*) AS n FROM m GROUP BY point",
     "group by an array": "SELECT words, COUNT(*) AS n, MAX(point) AS high FROM m GROUP BY words",
     "distinct nested": "SELECT DISTINCT words, point, spots FROM m",

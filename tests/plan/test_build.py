@@ -66,6 +66,8 @@ def test_a_query_kept_as_text_is_exact() -> None:
             "SELECT x.n FROM (SELECT COUNT(*) AS n FROM t) x, (SELECT MAX(b) AS m FROM u) y LIMIT 1",
             False,
         ),
+        ("SELECT id FROM t WHERE EXISTS (SELECT 1 FROM u WHERE u.k = t.k LIMIT 1)", False),
+        ("SELECT id FROM t WHERE k IN (SELECT k FROM u LIMIT 1)", True),
         ("SELECT COUNT(*) AS n FROM t LIMIT 0", True),
         ("SELECT COUNT(*) AS n FROM t LIMIT 1 OFFSET 1", True),
         ("SELECT COUNT(*) AS n FROM t GROUP BY k LIMIT 100", True),

@@ -57,7 +57,7 @@ def resolve(
                 # 3L has one digit where it meets a decimal; the parser gives CAST(3 AS BIGINT), which has 20.
                 raise Unplannable("a division by a literal with a type")
             case exp.Exists():
-                return _note(context, environment, scope, "exists", node.this)
+                return _note(context, environment, scope, "exists", _any_row(node.this))
             case exp.In() if node.args.get("query"):
                 return _in(context, environment, scope, node, again)
             case exp.Subquery() | exp.Query():
@@ -72,6 +72,18 @@ def resolve(
         return None
 
     return rewrite(expression, visit)
+
+
+def _any_row(query: exp.Expr) -> exp.Expr:
+    """EXISTS asks for any row: all but LIMIT 0 and an OFFSET leave that as it is."""
+    limit = query.args.get("limit")
+    count = limit.expression if limit is not None else None
+    if query.args.get("offset") or not (isinstance(count, exp.Literal) and count.is_int and int(count.name)):
+        return query
+    every = query.copy()
+    every.set("limit", None)
+    every.set("order", None)
+    return every
 
 
 def _is_typed_literal(expression: exp.Expr) -> bool:

@@ -137,12 +137,13 @@ def _keyword(
 
 
 def _unordered_limits(text: str, tokens: Sequence[Token]) -> Iterator[Refusal]:
-    # Each open parenthesis starts a query of its own: an ORDER BY counts for the LIMITs beside it only.
+    # Each open parenthesis starts a query of its own: an ORDER BY counts for the LIMITs beside it only. Which
+    # row EXISTS finds does not matter.
     ordered = [False]
     for index, token in enumerate(tokens):
         match token.token_type:
             case TokenType.L_PAREN:
-                ordered.append(False)
+                ordered.append(index > 0 and tokens[index - 1].token_type is TokenType.EXISTS)
             case TokenType.R_PAREN if len(ordered) > 1:
                 ordered.pop()
             case TokenType.ORDER_BY:

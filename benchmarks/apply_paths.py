@@ -129,7 +129,7 @@ def merge_by_delta_rs(location: FilePath, change: pa.Table) -> None:
 
 def append_gains(location: FilePath, change: pa.Table) -> None:
     gains = change.filter(pa.compute.greater(change[WEIGHT], 0))
-    apply_change(Storage(str(location), "bench"), TableChange(rows=gains), marker(), spark=None)  # type: ignore[arg-type]
+    apply_change(Storage(str(location), "bench"), TableChange(rows=gains), marker(), spark=None)  # type: ignore[arg-type]  # needs no Spark
 
 
 def rows_of(ids: np.ndarray, *, seed: int) -> pa.Table:

@@ -139,7 +139,7 @@ class Settings(BaseSettings):
         init_settings: PydanticBaseSettingsSource,
         env_settings: PydanticBaseSettingsSource,
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - pydantic passes them by name
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - pydantic passes them by name
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         file = TomlConfigSettingsSource(settings_cls, toml_file=config_path())
         return (init_settings, env_settings, file)

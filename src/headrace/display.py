@@ -116,7 +116,7 @@ def _rich_table(grid: Grid) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for place, column in enumerate(grid.columns):
         justify = "right" if place in grid.numeric else "left"
-        table.add_column(Text(cell(column)), justify=justify, overflow="fold")  # type: ignore[arg-type]
+        table.add_column(Text(cell(column)), justify=justify, overflow="fold")  # type: ignore[arg-type]  # one of rich's words
     for row in grid.rows:
         table.add_row(*(Text(_shortened(value), style="dim" if value is None else "") for value in row))
     return table

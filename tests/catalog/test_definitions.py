@@ -108,7 +108,7 @@ def test_update_changes_what_it_is_told(catalog: Catalog) -> None:
     with pytest.raises(HeadraceError, match="no stream table"):
         catalog.update(TOP, status=Status.ACTIVE)
     with pytest.raises(TypeError, match="statuz"):
-        catalog.update(TOTALS, statuz="x")  # type: ignore[call-arg]
+        catalog.update(TOTALS, statuz="x")  # type: ignore[call-arg]  # on purpose
 
 
 def test_redefine_replaces_the_dependencies(catalog: Catalog) -> None:

@@ -64,7 +64,7 @@ def test_a_refresh_from_start_to_end(catalog: Catalog) -> None:
 def test_a_bad_change_leaves_the_refresh_running(catalog: Catalog) -> None:
     refresh = catalog.start_refresh(TOTALS, reason="")
     with pytest.raises(TypeError):
-        catalog.finish_refresh(refresh, state=RefreshState.COMPLETED, changes={"nonsense": 1})  # type: ignore[typeddict-unknown-key]
+        catalog.finish_refresh(refresh, state=RefreshState.COMPLETED, changes={"nonsense": 1})  # type: ignore[typeddict-unknown-key]  # on purpose
     assert [record.state for record in catalog.history()] == [RefreshState.RUNNING]
 
 

@@ -54,7 +54,7 @@ def largest_so_far() -> int:
 
 def cached(hr: Headrace) -> int:
     """How many frames the whole session keeps, those of other tests among them."""
-    return int(hr.spark.sparkContext._jsc.getPersistentRDDs().size())  # type: ignore[union-attr]
+    return int(hr.spark.sparkContext._jsc.getPersistentRDDs().size())  # type: ignore[union-attr]  # a JVM is there
 
 
 def milliseconds(results: Sequence[RefreshResult]) -> float:

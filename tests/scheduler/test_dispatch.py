@@ -178,7 +178,7 @@ def test_the_tables_of_a_wave_wait_without_taking_room(bench: Callable[[int], Be
             passed.append(name.table)
         return RefreshResult(stream_table=str(name), action=Action.DIFFERENTIAL, reason="scripted")
 
-    b.refresher.refresh = gated  # type: ignore[method-assign]
+    b.refresher.refresh = gated  # type: ignore[method-assign]  # to hold it
     b.dispatcher.run(tick)
     assert sorted(passed) == ["l", "r"]
     assert tick.report().ok

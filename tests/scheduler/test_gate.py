@@ -19,7 +19,7 @@ def pool() -> ThreadPoolExecutor:
 
 
 def passing(pool: ThreadPoolExecutor, gate: Gate, table: object, *, writing: bool = False) -> Future[None]:
-    return pool.submit(gate.pass_through, table, computes_while_writing=writing)  # type: ignore[arg-type]
+    return pool.submit(gate.pass_through, table, computes_while_writing=writing)  # type: ignore[arg-type]  # any object is a table here
 
 
 def is_held(future: Future[None]) -> bool:

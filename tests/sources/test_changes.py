@@ -120,7 +120,7 @@ def test_new_statistics_for_old_files_are_no_change(lake: Headrace) -> None:
         assert weights(lake, one) == {"(3, 'x', 0)": -1}
 
 
-def _commits(hr: Headrace):  # type: ignore[no-untyped-def]
+def _commits(hr: Headrace):  # type: ignore[no-untyped-def]  # commits of the log
     log = source_of(hr, "t").log
     return [commit for commit in log.commits(-1, log.newest_version() or 0) if commit]
 

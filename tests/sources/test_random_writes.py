@@ -115,7 +115,7 @@ def test_old_rows_and_change_are_the_new_rows(
 def change(source: DeltaSource, old: int, new: int, limits: Limits) -> list[tuple[str, int]]:
     versions = (SourceVersion(version, source.table_id(version)) for version in (old, new))
     # The driver reads all of this: no session is needed.
-    found = read_changes(None, source, *versions, COLUMNS, limits=limits)  # type: ignore[arg-type]
+    found = read_changes(None, source, *versions, COLUMNS, limits=limits)  # type: ignore[arg-type]  # needs no Spark
     assert found.rows is not None
     rows = [(written(row), row["__hr_weight"]) for row in found.rows.to_pylist()]
     assert len({text for text, _ in rows}) == len(rows)

@@ -110,7 +110,7 @@ def test_a_retry_repeats_nothing(model: Model) -> None:
     change = model.change(Counter({row(1): 1}))
     marker = model.marker()
     first, second = (
-        apply_run.apply_change(model.storage, change, marker, spark=None, base=0)  # type: ignore[arg-type]
+        apply_run.apply_change(model.storage, change, marker, spark=None, base=0)  # type: ignore[arg-type]  # needs no Spark
         for _ in range(2)
     )
     assert first.commit == second.commit
@@ -157,8 +157,8 @@ def between_read_and_commit(monkeypatch: pytest.MonkeyPatch, action: object) -> 
 
     def commit(*args: object, **options: object) -> object:
         while waiting:
-            waiting.pop()()  # type: ignore[operator]
-        return commit_draft(*args, **options)  # type: ignore[arg-type]
+            waiting.pop()()  # type: ignore[operator]  # a list of calls
+        return commit_draft(*args, **options)  # type: ignore[arg-type]  # passed on
 
     monkeypatch.setattr(apply_run, "commit_draft", commit)
 
@@ -174,7 +174,7 @@ def test_a_concurrent_optimize_is_waited_out(
     assert stored(model) == model.rows
     assert applied.commit is not None
     assert applied.commit.version == 6
-    assert model.storage.log.commit(5).operation == "OPTIMIZE"  # type: ignore[union-attr]
+    assert model.storage.log.commit(5).operation == "OPTIMIZE"  # type: ignore[union-attr]  # it is there
 
 
 def test_a_foreign_change_is_noticed(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,10 +28,10 @@ class Encoded(TypeDecorator[T], Generic[T]):
         self.encode = encode
         self.decode = decode
 
-    def process_bind_param(self, value: T | None, dialect: Dialect) -> str | None:  # noqa: ARG002
+    def process_bind_param(self, value: T | None, dialect: Dialect) -> str | None:  # noqa: ARG002 - SQLAlchemy passes it
         return None if value is None else self.encode(value)
 
-    def process_result_value(self, value: Any | None, dialect: Dialect) -> T | None:  # noqa: ARG002
+    def process_result_value(self, value: Any | None, dialect: Dialect) -> T | None:  # noqa: ARG002 - SQLAlchemy passes it
         return None if value is None else self.decode(value)
 
 

@@ -139,7 +139,7 @@ def register(app: typer.Typer, function: Callable[..., int | None]) -> None:
     common = [_option(name, type_, None, option) for name, type_, option in _COMMON]
     parameters = [*own, *common, _option("debug", bool, False, _DEBUG)]
     # Typer reads a command's options from its signature and its annotations.
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # typer reads it
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     app.command(name=function.__name__.rstrip("_"))(command)
 

@@ -30,7 +30,7 @@ def left_driven_join(differ: Differ, node: Join) -> Change:
         terms.append(_for_changed_right(differ, node, right))
     family = "linear" if right is None else "by key"
     why = "left rows that change" if right is None else "left rows that change or meet a changed right row"
-    rule = Rule(family, why)  # type: ignore[arg-type]
+    rule = Rule(family, why)  # type: ignore[arg-type]  # callers give one of its families
     return (sum_of(terms, node) if terms else None), rule
 
 

@@ -15,7 +15,7 @@ from headrace.plan.nodes import Node, Scan, State, walk
 from headrace.plan.render import Binding
 from headrace.sql.names import TableName, quote
 
-# TPC-H's largest change has 638 operators, and TPC-DS's has 1,877; Spark plans some hundreds in a second.
+# TPC-H's largest change has 638 operators, and TPC-DS's has 1,877.
 MOST_OPERATORS = 700
 _WORTH_A_PART = 40
 _SCHEMA = "__hr_parts"

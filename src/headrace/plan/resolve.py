@@ -124,7 +124,7 @@ def _note(
     compare: Callable[[list[exp.Expr], list[exp.Expr]], exp.Expr] | None = None,
 ) -> exp.Expr:
     built = context.subquery(query, environment, scope)
-    context.subplans.append(Subplan(kind, built, compare))  # type: ignore[arg-type]
+    context.subplans.append(Subplan(kind, built, compare))  # type: ignore[arg-type]  # callers give one of its kinds
     place = exp.Literal.number(len(context.subplans) - 1)
     return exp.Anonymous(this=SUBQUERY, expressions=[place, *values])
 

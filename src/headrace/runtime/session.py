@@ -65,7 +65,7 @@ def has_jvm(spark: SparkSession) -> bool:
 def _has_delta_classes(spark: SparkSession) -> bool:
     if not has_jvm(spark):
         return True
-    loader = spark._jvm.org.apache.spark.util.Utils  # type: ignore[union-attr]
+    loader = spark._jvm.org.apache.spark.util.Utils  # type: ignore[union-attr]  # has_jvm was asked
     return bool(loader.classIsLoadable(DELTA_CATALOG))
 
 

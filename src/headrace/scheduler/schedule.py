@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import NoReturn
 from zoneinfo import ZoneInfo, available_timezones
 
-from croniter import CroniterBadDateError, CroniterError, croniter  # type: ignore[import-untyped]
+from croniter import CroniterBadDateError, CroniterError, croniter  # type: ignore[import-untyped]  # it has no types
 
 from headrace.errors import HeadraceError, Position
 

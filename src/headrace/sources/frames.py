@@ -57,8 +57,8 @@ def computed(spark: SparkSession, frame: DataFrame, most: int) -> DataFrame:
 
     Up to `most` rows become a local relation, which is the quickest to read; others stay with the executors.
     """
-    kinds = frame.schema.simpleString()
-    if not any(kind in kinds for kind in _NOT_FOR_ARROW):
+    kinds = [field.dataType.simpleString() for field in frame.schema.fields]
+    if not any(other in kind for kind in kinds for other in _NOT_FOR_ARROW):
         rows = frame.limit(most + 1).toArrow()
         if rows.num_rows <= most:
             return arrow_frame(spark, rows, frame.schema)

@@ -35,11 +35,11 @@ class VerbatimSpark(Spark):
     """
 
     # SQLGlot gives both classes as values of its dialect, which a type checker takes for no base.
-    class Tokenizer(Spark.tokenizer_class):  # type: ignore[misc, valid-type]
+    class Tokenizer(Spark.tokenizer_class):  # type: ignore[misc, valid-type]  # see above
         # A doubled quote is one quote, as in Spark since 4.0; SQLGlot takes it for two texts side by side.
         STRING_ESCAPES: ClassVar[list[str]] = ["\\", "'", '"']
 
-    class Parser(_SPARK):  # type: ignore[misc, valid-type]
+    class Parser(_SPARK):  # type: ignore[misc, valid-type]  # see above
         FUNCTIONS: ClassVar[dict[str, Any]] = {}
         FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
             name: _SPARK.FUNCTION_PARSERS[name] for name in _OWN_GRAMMAR

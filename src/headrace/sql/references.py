@@ -142,7 +142,7 @@ def visible_cte(node: exp.Expr, name: str) -> exp.CTE | None:
                 if cte is inside and not with_.recursive:
                     break
                 if cte.alias.lower() == wanted:
-                    return cte  # type: ignore[no-any-return]
+                    return cte  # type: ignore[no-any-return]  # SQLGlot types no arguments
             inside = None
         child, parent = parent, parent.parent
     return None

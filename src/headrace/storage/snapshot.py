@@ -48,7 +48,7 @@ class DataFile:
 
     @cached_property
     def stats(self) -> Action:
-        return json.loads(self.add.get("stats") or "{}")  # type: ignore[no-any-return]
+        return json.loads(self.add.get("stats") or "{}")  # type: ignore[no-any-return]  # JSON
 
     @property
     def rows(self) -> int | None:
@@ -75,7 +75,7 @@ class Snapshot:
     @cached_property
     def fields(self) -> list[dict[str, Any]]:
         """The columns as Delta's schema lists them."""
-        return json.loads(self.metadata["schemaString"])["fields"]  # type: ignore[no-any-return]
+        return json.loads(self.metadata["schemaString"])["fields"]  # type: ignore[no-any-return]  # JSON
 
     @property
     def configuration(self) -> Mapping[str, str]:

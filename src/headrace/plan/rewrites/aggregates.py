@@ -43,7 +43,7 @@ def _aggregate_calls(context: Context, expression: exp.Expr) -> list[exp.Expr]:
     return found
 
 
-def _visit_window(window: exp.Window, see) -> None:  # type: ignore[no-untyped-def]
+def _visit_window(window: exp.Window, see) -> None:  # type: ignore[no-untyped-def]  # a local function
     function = window.this
     while isinstance(function, (exp.IgnoreNulls, exp.RespectNulls, exp.Filter)):
         if isinstance(function, exp.Filter):
@@ -200,7 +200,7 @@ def distinct(node: Node) -> Node:
     return Aggregate(node, node.columns)
 
 
-def read_grouping(sets_of: Sequence[exp.Expr], group: exp.Group, resolve_key) -> Grouping:  # type: ignore[no-untyped-def]
+def read_grouping(sets_of: Sequence[exp.Expr], group: exp.Group, resolve_key) -> Grouping:  # type: ignore[no-untyped-def]  # a local function
     """The keys and sets of a GROUP BY clause; several groupings beside each other multiply."""
     keys: list[exp.Expr] = []
     texts: list[str] = []
@@ -241,13 +241,13 @@ def read_grouping(sets_of: Sequence[exp.Expr], group: exp.Group, resolve_key) ->
     return Grouping(tuple(keys), tuple(tuple(dict.fromkeys(kept)) for kept in product))
 
 
-def _options(item: exp.Expr, places) -> tuple[list[tuple[int, ...]], bool]:  # type: ignore[no-untyped-def]
+def _options(item: exp.Expr, places) -> tuple[list[tuple[int, ...]], bool]:  # type: ignore[no-untyped-def]  # a local function
     if isinstance(item, (exp.Rollup, exp.Cube, exp.GroupingSets)):
         return _sets(item, item.expressions, places), True
     return [places(item)], False
 
 
-def _sets(kind: exp.Expr, items: Sequence[exp.Expr], places) -> list[tuple[int, ...]]:  # type: ignore[no-untyped-def]
+def _sets(kind: exp.Expr, items: Sequence[exp.Expr], places) -> list[tuple[int, ...]]:  # type: ignore[no-untyped-def]  # a local function
     match kind:
         case exp.Rollup():
             parts = [places(item) for item in items]

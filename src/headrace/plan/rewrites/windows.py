@@ -86,7 +86,7 @@ def window_function(window: exp.Expr) -> exp.Expr:
     function = window.this
     while isinstance(function, (exp.IgnoreNulls, exp.RespectNulls, exp.Filter)):
         function = function.this
-    return function  # type: ignore[no-any-return]
+    return function  # type: ignore[no-any-return]  # SQLGlot types no arguments
 
 
 def _by_partition(

@@ -29,7 +29,7 @@ class TableChange:
     def __post_init__(self) -> None:
         if (self.rows is None) == (self.frame is None):
             raise ValueError("a change is either rows or a frame")
-        names = self.rows.column_names if self.rows is not None else self.frame.columns  # type: ignore[union-attr]
+        names = self.rows.column_names if self.rows is not None else self.frame.columns  # type: ignore[union-attr]  # one of both is there
         missing = {WEIGHT, *self.key} - set(names)
         if missing:
             raise ValueError(f"the change lacks the columns {sorted(missing)}")

@@ -124,6 +124,40 @@ def test_a_failing_refresh_leaves_the_old_contents(shop: Headrace) -> None:
     assert shop.catalog.find(shop.qualify("inverse")).consecutive_errors == 0
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT l.k, 1 / (l.v - r.v) AS x FROM l JOIN r ON l.k = r.k",
+        "SELECT l.k, COUNT(*) AS n FROM l LEFT JOIN r ON l.k = r.k AND 1 / (l.v - r.v) > 0 GROUP BY l.k",
+        "SELECT k, v / (SELECT COUNT(*) FROM r WHERE r.k = l.k) AS x FROM l "
+        "WHERE EXISTS (SELECT 1 FROM r WHERE r.k = l.k)",
+    ],
+    ids=["projection", "outer join", "guarded by exists"],
+)
+def test_a_change_that_fails_where_the_query_does_not_is_computed_in_full(lake: Headrace, query: str) -> None:
+    """In the change the old row of one source meets the new row of another: here their values are equal."""
+    lake.sql("CREATE TABLE l (k INT, v INT) USING delta")
+    lake.sql("CREATE TABLE r (k INT, v INT) USING delta")
+    lake.sql("INSERT INTO l VALUES (1, 10), (2, 20), (5, 50)")
+    lake.sql("INSERT INTO r VALUES (1, 11), (2, 21), (5, 51)")
+    lake.create_stream_table("quotients", query, refresh_mode="DIFFERENTIAL")
+    before = rows(lake, "SELECT * FROM quotients")
+    lake.sql("UPDATE l SET v = v + 3, k = k + 3 * INT(k = 2) WHERE k <= 2")
+    lake.sql("UPDATE r SET v = v - 1, k = k + 3 * INT(k = 2) WHERE k <= 2")
+
+    result = refreshed(lake, "quotients")
+
+    assert result.action == "FULL"
+    assert "its change fails where the query does not: [DIVIDE_BY_ZERO]" in result.reason
+    assert rows(lake, "SELECT * FROM quotients") == rows(lake, query) != before
+    assert [record.state for record in lake.catalog.history(lake.qualify("quotients"))][:1] == ["COMPLETED"]
+    assert "fell_back_to_full" in {row.kind for row in lake.sql("SELECT kind FROM headrace.alerts").collect()}
+
+    lake.sql("DELETE FROM l WHERE k = 1")
+    assert refreshed(lake, "quotients").action == "DIFFERENTIAL"
+    assert rows(lake, "SELECT * FROM quotients") == rows(lake, query)
+
+
 def test_too_many_failures_suspend_with_an_alert(shop: Headrace) -> None:
     shop.sql("CREATE STREAM TABLE inverse AS SELECT id, 1 / amount AS x FROM orders WHERE amount IS NOT NULL")
     shop.sql("INSERT INTO orders VALUES (6, 1, 0)")

@@ -57,7 +57,7 @@ def as_headrace_error(error: Exception, name: TableName) -> HeadraceError:
             known.code, f"Refreshing {name} failed: {known.message}", hint=_resume_hint(name)
         )
     return HeadraceError(
-        "refresh_failed", f"Refreshing {name} failed: {_root_cause(error)}", hint=_resume_hint(name)
+        "refresh_failed", f"Refreshing {name} failed: {root_cause(error)}", hint=_resume_hint(name)
     )
 
 
@@ -73,7 +73,7 @@ def _resume_hint(name: TableName) -> str:
     return f"Its contents are as before. Correct the cause, then REFRESH STREAM TABLE {name}."
 
 
-def _root_cause(error: Exception) -> str:
+def root_cause(error: Exception) -> str:
     """Give the innermost message: Spark wraps the row's own error in those of its task and its job."""
     if not isinstance(error, Py4JJavaError):
         return _first_lines(str(error))

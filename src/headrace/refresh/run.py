@@ -6,6 +6,8 @@ import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from headrace.catalog import (
@@ -28,7 +30,7 @@ from headrace.refresh.by_state import StateChange, state_table
 from headrace.refresh.choice import Figures, gather, prefers_full
 from headrace.refresh.definition import Definitions
 from headrace.refresh.differential import compute_change, read_source_changes
-from headrace.refresh.failure import NEEDS_A_PERSON, as_headrace_error, storage_missing
+from headrace.refresh.failure import NEEDS_A_PERSON, as_headrace_error, root_cause, storage_missing
 from headrace.refresh.guard import misread
 from headrace.refresh.intent import RefreshPlan, plan_refresh
 from headrace.refresh.jobs import count_jobs
@@ -168,23 +170,37 @@ class Refresher:
         return gather(change_rows, source_rows, self._catalog.history(task.table.name, limit=20))
 
     def _carry_out_or_rebuild(self, task: Task, decision: Decision) -> RefreshResult:
-        """Carry out a decision; where rows that a change takes away are stored otherwise, load anew."""
+        """Carry out a decision; where a change cannot be computed or applied but the query can, load anew."""
+        table = task.table
         if decision.alert:
-            name = task.table.name
-            self._catalog.raise_alert(decision.alert, f"{name}: {decision.reason}", name)
+            self._catalog.raise_alert(decision.alert, f"{table.name}: {decision.reason}", table.name)
         try:
             return self._carry_out(task, decision)
         except HeadraceError as error:
             if error.code != "storage_lacks_rows":
                 raise
-            table, attempt = task.table, task.attempt
             doubtful = ", ".join(unrepeatable(self.definitions.plan(table, task.analysis)))
             why = "rows to be taken away are stored with other values"
             reason = f"{why}, as {doubtful} may give computed again" if doubtful else why
-            self._record_failure(attempt, error, {})
-            attempt.refresh = None
+            self._record_failure(task.attempt, error, {})
+            task.attempt.refresh = None
             self._catalog.raise_alert("reinitialize_needed", f"{table.name}: {reason}", table.name)
             return self._carry_out(task, Decision(Action.REINITIALIZE, reason))
+        except (PySparkException, Py4JJavaError) as error:
+            if decision.action is not Action.DIFFERENTIAL or blame(error) is Blame.SYSTEM:
+                raise
+            return self._carry_out_in_full(task, decision, error)
+
+    def _carry_out_in_full(self, task: Task, decision: Decision, error: Exception) -> RefreshResult:
+        """Let the query itself decide whether it fails.
+
+        In the terms of a change an old row of one source meets a new row of another. No state of the query
+        holds such a pair, and the pairs cancel in the sum, but an expression may fail on one of them.
+        """
+        reason = f"{decision.reason}; its change fails where the query does not: {root_cause(error)}"
+        result = self._carry_out(task, replace(decision, action=Action.FULL, reason=reason))
+        self._catalog.raise_alert("fell_back_to_full", f"{task.table.name}: {reason}", task.table.name)
+        return result
 
     def _carry_out(self, task: Task, decision: Decision) -> RefreshResult:
         if decision.action is Action.NO_DATA:
@@ -324,6 +340,8 @@ class Refresher:
     def _start(self, task: Task, decision: Decision) -> int:
         """Write down that a refresh runs, under the lease by which its death would be noticed."""
         attempt = task.attempt
+        if attempt.refresh is not None:
+            return attempt.refresh
         attempt.refresh = self._catalog.start_refresh(
             task.table.name, reason=decision.reason, data_timestamp=attempt.moment, lease=attempt.lease
         )

@@ -11,7 +11,7 @@ from headrace.delta.keyed import keyed_change
 from headrace.delta.state import state_plan
 from headrace.plan.nodes import State
 from tests.algebra.engine import Database, Row, Rows, Subject, name_of
-from tests.algebra.stored import Kept, check_replacement
+from tests.algebra.stored import Kept, Replacement
 from tests.delta.test_families import SCHEMAS, T1, T2
 
 TYPED = {
@@ -96,7 +96,7 @@ def test_replacing_the_touched_keys_gives_the_new_result(text: str, keys: tuple[
         keyed = keyed_change(subject.plan, frozenset({name_of("t")}))
         assert keyed is not None
         assert keyed.keys == keys
-        check_replacement(subject, keyed, subject.planned(State.OLD), subject.planned(State.NEW))
+        Replacement(subject, keyed).check(subject.planned(State.OLD), subject.planned(State.NEW))
 
 
 def test_a_key_that_the_output_hides_allows_no_replacement() -> None:

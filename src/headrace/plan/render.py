@@ -112,7 +112,7 @@ class _Renderer:
             case Opaque():
                 return _Block(self._opaque(node))
             case Project():
-                items = [exp.alias_(e.copy(), n, quoted=True) for n, e in node.items]
+                items = [exp.alias_(e.copy(), n, quoted=True, copy=False) for n, e in node.items]
                 return self._closed(node.child, items or self._passed(()))
             case Filter():
                 block = self._open(node.child)
@@ -122,7 +122,7 @@ class _Renderer:
             case Aggregate():
                 return self._aggregate(node)
             case Window():
-                items = [exp.alias_(e.copy(), n, quoted=True) for n, e in node.items]
+                items = [exp.alias_(e.copy(), n, quoted=True, copy=False) for n, e in node.items]
                 return self._closed(node.child, [*self._passed(node.child.columns), *items])
             case TopN():
                 return self._topn(node)
@@ -157,7 +157,9 @@ class _Renderer:
         return [col(name) for name in columns] or [exp.alias_(exp.Literal.number(1), NOTHING, quoted=True)]
 
     def _scan(self, node: Scan) -> exp.Expr:
-        items: list[exp.Expr] = [exp.alias_(col(column), name, quoted=True) for name, column in node.names]
+        items: list[exp.Expr] = [
+            exp.alias_(col(column), name, quoted=True, copy=False) for name, column in node.names
+        ]
         if node.state is State.CHANGE:
             items.append(col(WEIGHT))
         items = items or self._passed(())
@@ -213,7 +215,7 @@ class _Renderer:
 
     def _aggregate(self, node: Aggregate) -> _Block:
         keys = [col(key) for key in node.keys]
-        values = [exp.alias_(e.copy(), n, quoted=True) for n, e in node.aggregates]
+        values = [exp.alias_(e.copy(), n, quoted=True, copy=False) for n, e in node.aggregates]
         query = _select(self._open(node.child), [*keys, *values] or self._passed(()))
         if keys:
             query.set("group", exp.Group(expressions=[key.copy() for key in keys]))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from enum import Enum
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from sqlglot import exp
@@ -37,11 +38,11 @@ class State(Enum):
 class Node:
     """An operator over its inputs."""
 
-    @property
+    @cached_property
     def inputs(self) -> tuple[Node, ...]:
         return tuple(value for _, value in self._inputs())
 
-    @property
+    @cached_property
     def columns(self) -> tuple[str, ...]:
         raise NotImplementedError
 
@@ -76,7 +77,7 @@ class Scan(Node):
     names: tuple[tuple[str, str], ...]
     state: State = State.NEW
 
-    @property
+    @cached_property
     def columns(self) -> tuple[str, ...]:
         columns = tuple(name for name, _ in self.names)
         return (*columns, WEIGHT) if self.state is State.CHANGE else columns
@@ -89,7 +90,7 @@ class Constant(Node):
     relation: exp.Expr
     names: tuple[str, ...]
 
-    @property
+    @cached_property
     def columns(self) -> tuple[str, ...]:
         return self.names
 
@@ -101,7 +102,7 @@ class Project(Node):
     child: Node
     items: Named
 
-    @property
+    @cached_property
     def columns(self) -> tuple[str, ...]:
         return tuple(name for name, _ in self.items)
 
@@ -117,7 +118,7 @@ class Filter(Node):
     child: Node
     condition: exp.Expr
 
-    @property
+    @cached_property
     def columns(self) -> tuple[str, ...]:
         return self.child.columns
 
@@ -145,7 +146,7 @@ class Join(Node):
         if both := set(self.left.columns) & set(self.right.columns):
             raise ValueError(f"both sides of a join have {sorted(both)}")
 
-    @property
+    @cached_property
     def columns(self) -> tuple[str, ...]:
         match self.kind:
             case "inner" | "left":
@@ -167,7 +168,7 @@ class Aggregate(Node):
     keys: tuple[str, ...]
     aggregates: Named = ()
 
-    @property
+    @cached_property
     def columns(self) -> tuple[str, ...]:
         return self.keys + tuple(name for name, _ in self.aggregates)
 
@@ -184,7 +185,7 @@ class Window(Node):
     partition: tuple[str, ...]
     items: Named
 
-    @property
+    @cached_property
     def columns(self) -> tuple[str, ...]:
         return self.child.columns + tuple(name for name, _ in self.items)
 
@@ -203,7 +204,7 @@ class TopN(Node):
     offset: int = 0
     partition: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def columns(self) -> tuple[str, ...]:
         return self.child.columns
 
@@ -221,7 +222,7 @@ class Generate(Node):
     outer: bool
     names: tuple[str, ...]
 
-    @property
+    @cached_property
     def columns(self) -> tuple[str, ...]:
         return self.child.columns + self.names
 
@@ -240,11 +241,11 @@ class UnionAll(Node):
         if any(branch.columns != self.branches[0].columns for branch in self.branches):
             raise ValueError(f"columns of a union differ: {[branch.columns for branch in self.branches]}")
 
-    @property
+    @cached_property
     def columns(self) -> tuple[str, ...]:
         return self.branches[0].columns
 
-    @property
+    @cached_property
     def inputs(self) -> tuple[Node, ...]:
         return self.branches
 
@@ -265,7 +266,7 @@ class SetOperation(Node):
         if self.left.columns != self.right.columns:
             raise ValueError(f"columns differ: {self.left.columns}, {self.right.columns}")
 
-    @property
+    @cached_property
     def columns(self) -> tuple[str, ...]:
         return self.left.columns
 
@@ -280,20 +281,24 @@ class Opaque(Node):
     state: State = State.NEW
     changed: frozenset[TableName] = frozenset()
 
-    @property
+    @cached_property
     def columns(self) -> tuple[str, ...]:
         return self.names
 
 
-def walk(node: Node, seen: set[int] | None = None) -> Iterator[Node]:
+def walk(node: Node) -> Iterator[Node]:
     """Every node once, inputs first."""
-    seen = set() if seen is None else seen
-    if id(node) in seen:
-        return
-    seen.add(id(node))
-    for child in node.inputs:
-        yield from walk(child, seen)
-    yield node
+    seen: set[int] = set()
+    # A node is met twice: first its inputs go before it, then it is given.
+    pending = [(node, False)]
+    while pending:
+        part, is_ready = pending.pop()
+        if is_ready:
+            yield part
+        elif id(part) not in seen:
+            seen.add(id(part))
+            pending.append((part, True))
+            pending += [(child, False) for child in reversed(part.inputs)]
 
 
 def free_columns(node: Node) -> set[str]:

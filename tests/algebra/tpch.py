@@ -61,25 +61,36 @@ class Warehouse:
         for table in self.tables:
             self.connection.execute(f"CREATE OR REPLACE TABLE {table}_old AS FROM {table}_new")
             columns = [row[0] for row in self.connection.execute(f"DESCRIBE {table}_new").fetchall()]
-            # Small tables would never change at a small share.
-            count = self.connection.execute(f"SELECT count(*) FROM {table}_new").fetchone()
-            portion = max(share, 2.5 / max(1, count[0] if count else 1))
-            limit = int(portion * 1000) + 1
-            salt = self.random.randrange(1_000_000)
-            draw = f"hash({', '.join(columns)}, {salt}) % 1000 < {limit}"
-            self.connection.execute(f"CREATE OR REPLACE TEMP TABLE victims AS FROM {table}_new WHERE {draw}")
-            self.connection.execute(f"DELETE FROM {table}_new WHERE {draw}")
-            # Two thirds come back: as they were, with another key, or with values of another victim.
-            shuffled = self.random.choice(columns)
-            others = ", ".join(
-                f"lead({c}, 1, {c}) OVER () AS {c}" if c in (columns[0], shuffled) else c for c in columns
-            )
-            kept = f"hash({columns[-1]}, {salt}) % 3 > 0"
-            self.connection.execute(f"INSERT INTO {table}_new SELECT {others} FROM victims WHERE {kept}")
-            listed = ", ".join(columns)
-            self.connection.execute(
-                f"CREATE OR REPLACE TABLE {table}_change AS "
-                f"SELECT {listed}, SUM(w)::BIGINT AS {WEIGHT} FROM ("
-                f"SELECT *, 1 AS w FROM {table}_new UNION ALL SELECT *, -1 AS w FROM {table}_old) "
-                f"GROUP BY {listed} HAVING SUM(w) <> 0"
-            )
+            # A draw from a small table may take nothing, or give all of it back as it was.
+            while not self._changed(table, columns, share):
+                pass
+
+    def _changed(self, table: str, columns: Sequence[str], share: float) -> bool:
+        """Change one table, from its old state on, and tell whether it is another now."""
+        run, salt = self.connection.execute, self.random.randrange(1_000_000)
+        run(f"CREATE OR REPLACE TABLE {table}_new AS FROM {table}_old")
+        # Small tables would never change at a small share.
+        count = run(f"SELECT count(*) FROM {table}_new").fetchone()
+        portion = max(share, 2.5 / max(1, count[0] if count else 1))
+        limit = int(portion * 1000) + 1
+        draw = f"hash({', '.join(columns)}, {salt}) % 1000 < {limit}"
+        run(f"CREATE OR REPLACE TEMP TABLE victims AS FROM {table}_new WHERE {draw}")
+        run(f"DELETE FROM {table}_new WHERE {draw}")
+        # Two thirds come back: as they were, with another key, or with values of another victim.
+        shuffled = self.random.choice(columns)
+        others = ", ".join(
+            f"lead({c}, 1, {c}) OVER () AS {c}" if c in (columns[0], shuffled) else c for c in columns
+        )
+        kept = f"hash({columns[-1]}, {salt}) % 3 > 0"
+        run(f"INSERT INTO {table}_new SELECT {others} FROM victims WHERE {kept}")
+        # Rows that went in earlier rounds come as new ones, but for those that are there again.
+        run(f"CREATE TEMP TABLE IF NOT EXISTS {table}_gone AS FROM {table}_new LIMIT 0")
+        run(f"INSERT INTO {table}_new (FROM {table}_gone EXCEPT FROM {table}_old) EXCEPT FROM {table}_new")
+        run(f"CREATE OR REPLACE TEMP TABLE {table}_gone AS FROM victims WHERE NOT ({kept})")
+        listed = ", ".join(columns)
+        run(
+            f"CREATE OR REPLACE TABLE {table}_change AS SELECT {listed}, SUM(w)::BIGINT AS {WEIGHT} FROM "
+            f"(SELECT *, 1 AS w FROM {table}_new UNION ALL SELECT *, -1 AS w FROM {table}_old) "
+            f"GROUP BY {listed} HAVING SUM(w) <> 0"
+        )
+        return run(f"FROM {table}_change LIMIT 1").fetchone() is not None

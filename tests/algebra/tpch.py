@@ -70,8 +70,8 @@ class Warehouse:
         run, salt = self.connection.execute, self.random.randrange(1_000_000)
         run(f"CREATE OR REPLACE TABLE {table}_new AS FROM {table}_old")
         # Small tables would never change at a small share.
-        count = run(f"SELECT count(*) FROM {table}_new").fetchone()
-        portion = max(share, 2.5 / max(1, count[0] if count else 1))
+        ((count,),) = run(f"SELECT count(*) FROM {table}_new").fetchall()
+        portion = max(share, 2.5 / max(1, count))
         limit = int(portion * 1000) + 1
         draw = f"hash({', '.join(columns)}, {salt}) % 1000 < {limit}"
         run(f"CREATE OR REPLACE TEMP TABLE victims AS FROM {table}_new WHERE {draw}")
@@ -93,4 +93,4 @@ class Warehouse:
             f"(SELECT *, 1 AS w FROM {table}_new UNION ALL SELECT *, -1 AS w FROM {table}_old) "
             f"GROUP BY {listed} HAVING SUM(w) <> 0"
         )
-        return run(f"FROM {table}_change LIMIT 1").fetchone() is not None
+        return bool(run(f"FROM {table}_change LIMIT 1").fetchall())

@@ -121,11 +121,10 @@ def _collected(frame: DataFrame) -> TableChange:
 
 
 def _reader(sources: Sources, task: Task) -> ReadSource:
-    """Read small sources into Arrow; an old state is none of them, since its version is not the newest."""
+    """Read small sources into Arrow."""
 
-    def read(name: TableName, state: State, columns: Sequence[str]) -> Typed | None:
-        frontier = (task.table.frontier or {}) if state is State.OLD else task.frontier
-        return small_table(sources.find(name).log, frontier[str(name)], columns)
+    def read(name: TableName, columns: Sequence[str]) -> Typed | None:
+        return small_table(sources.find(name).log, task.frontier[str(name)], columns)
 
     return read
 

@@ -17,8 +17,8 @@ from sqlglot import exp
 
 from headrace.delta.state import StateColumn, StatePlan
 from headrace.plan.expressions import conjuncts
-from headrace.plan.hidden import WEIGHT
-from headrace.plan.nodes import Aggregate, Filter, Join, Node, Project, Scan, State
+from headrace.plan.hidden import SIDE, WEIGHT
+from headrace.plan.nodes import Aggregate, Constant, Filter, Join, Node, Project, Scan, State, UnionAll
 from headrace.plan.types import decimal_of
 from headrace.refresh.arrow_values import NotInArrow, alike, arrow_type, column_of, is_known, truth_of
 from headrace.sources.changes import SourceChange
@@ -30,11 +30,13 @@ from headrace.sql.names import TableName
 _MOST_INTEGER = 1 << 62
 _MOST_DECIMAL = 10**37
 _MOST_JOINED = 500_000
+# An old state is the new one less the change, which counts every row.
+_MOST_TAKEN_BACK = 100_000
 
 
 Typed: TypeAlias = tuple[pa.Table, StructType]
-ReadSource: TypeAlias = Callable[[TableName, State, Sequence[str]], Typed | None]
-"""Gives columns of a source at a state, where it is small, with their Spark types."""
+ReadSource: TypeAlias = Callable[[TableName, Sequence[str]], Typed | None]
+"""Gives columns of a source at its new state, where it is small, with their Spark types."""
 
 
 class OnDriver:
@@ -43,6 +45,7 @@ class OnDriver:
     def __init__(self, changes: Mapping[TableName, SourceChange], read: ReadSource) -> None:
         self._changes = changes
         self._read = read
+        self._done: dict[int, tuple[Node, pa.Table]] = {}
 
     @property
     def changed(self) -> frozenset[TableName]:
@@ -64,15 +67,27 @@ class OnDriver:
             return None
 
     def _rows(self, node: Node) -> pa.Table:
+        """The rows of a node, which several others may read."""
+        if id(node) not in self._done:
+            self._done[id(node)] = node, self._computed(node)
+        return self._done[id(node)][1]
+
+    def _computed(self, node: Node) -> pa.Table:
         match node:
             case Scan():
                 return self._scanned(node)
-            case Project():
+            case Project() if node.items:
+                # Arrow does not count rows without columns.
                 below = self._rows(node.child)
-                return pa.table({name: column_of(item, below) for name, item in node.items})
+                return pa.table({name: _item(name, item, below) for name, item in node.items})
+            case UnionAll():
+                return _together([self._rows(branch) for branch in node.branches])
+            case Constant(names=(name,), relation=exp.Values()) if name == SIDE:
+                signs = [int(row.expressions[0].sql()) for row in node.relation.expressions]
+                return pa.table({SIDE: pa.array(signs, pa.int64())})
             case Filter():
                 return _filtered(self._rows(node.child), node.condition)
-            case Join(kind="inner" | "left" | "semi", matches=None):
+            case Join(kind="inner" | "left" | "semi" | "anti", matches=None):
                 # The change comes first: where it is for Spark, no table is read in vain.
                 sides = {
                     id(one): one for one in sorted(node.inputs, key=lambda one: WEIGHT not in one.columns)
@@ -100,10 +115,40 @@ class OnDriver:
         return change.rows, change.schema
 
     def _table(self, node: Scan, columns: Sequence[str]) -> Typed:
-        found = self._read(node.source, node.state, columns) if columns else None
+        found = self._read(node.source, columns) if columns else None
         if found is None:
             raise NotInArrow("a large table")
-        return found
+        if node.state is not State.OLD:
+            return found
+        rows, schema = found
+        return _before(rows, self._change(node)[0].select([*columns, WEIGHT])), schema
+
+
+def _before(rows: pa.Table, change: pa.Table) -> pa.Table:
+    """Take a change back."""
+    if rows.num_rows + change.num_rows > _MOST_TAKEN_BACK:
+        raise NotInArrow("an old state of many rows")
+    now = rows.append_column(WEIGHT, pa.array(np.ones(rows.num_rows, dtype=np.int64)))
+    place = change.column_names.index(WEIGHT)
+    back = change.set_column(place, WEIGHT, pc.negate(change[WEIGHT])).cast(now.schema)
+    net = consolidate(pa.concat_tables([now, back]))
+    counts = net[WEIGHT].to_numpy()
+    if (counts < 0).any():
+        raise NotInArrow("a change that is not of these rows")
+    return net.drop_columns([WEIGHT]).take(np.repeat(np.arange(len(counts)), counts))
+
+
+def _item(name: str, item: exp.Expr, rows: pa.Table) -> pa.ChunkedArray:
+    """A column of a projection; those that count rows have one type wherever they come from."""
+    column = column_of(item, rows)
+    return column.cast(pa.int64()) if name in (WEIGHT, SIDE) else column
+
+
+def _together(tables: Sequence[pa.Table]) -> pa.Table:
+    first = tables[0].schema
+    if any(table.schema.types != first.types for table in tables):
+        raise NotInArrow("a union of several types")
+    return pa.concat_tables([table.rename_columns(first.names) for table in tables])
 
 
 def shown_groups(plan: StatePlan, sides: pa.Table) -> pa.Table | None:
@@ -127,21 +172,42 @@ def _filtered(rows: pa.Table, condition: exp.Expr) -> pa.Table:
 def _joined(node: Join, left: pa.Table, right: pa.Table) -> pa.Table:
     """Join by equal columns, in which NULL equals nothing; other conditions choose among the pairs."""
     pairs, others = _equal_columns(node, left, right)
-    if not pairs or (node.kind != "inner" and (others or WEIGHT in right.column_names)):
+    if node.kind == "inner" and not pairs:
+        return _chosen_pairs(_paired(left, right), others)
+    if (
+        not pairs
+        or (node.kind != "inner" and others)
+        or (node.kind == "left" and WEIGHT in right.column_names)
+    ):
         raise NotInArrow("a join that is not by equal columns alone")
     names = [f"__hr_on{place}" for place in range(len(pairs))]
     keys = [alike([left[a], right[b]]) for a, b in pairs]
     one, other = left, right
     for name, (a, b) in zip(names, keys, strict=True):
         one, other = one.append_column(name, a), other.append_column(name, b)
-    if node.kind == "semi":
-        return one.join(other.select(names), names, join_type="left semi").select(left.column_names)
+    if node.kind in ("semi", "anti"):
+        found = one.join(other.select(names), names, join_type=f"left {node.kind}")
+        return found.select(left.column_names)
     _refuse_many(one.select(names), other.select(names), names)
     together = one.join(other, names, join_type="inner" if node.kind == "inner" else "left outer")
-    together = together.select([*left.column_names, *right.column_names])
-    for condition in others:
-        together = _filtered(together, condition)
-    return together
+    return _chosen_pairs(together.select([*left.column_names, *right.column_names]), others)
+
+
+def _paired(left: pa.Table, right: pa.Table) -> pa.Table:
+    """Every row of one with every row of the other."""
+    if left.num_rows * right.num_rows > _MOST_JOINED:
+        raise NotInArrow("a product of many rows")
+    pairs = left.take(np.repeat(np.arange(left.num_rows), right.num_rows))
+    others = right.take(np.tile(np.arange(right.num_rows), left.num_rows))
+    for name in others.column_names:
+        pairs = pairs.append_column(name, others[name])
+    return pairs
+
+
+def _chosen_pairs(pairs: pa.Table, conditions: Sequence[exp.Expr]) -> pa.Table:
+    for condition in conditions:
+        pairs = _filtered(pairs, condition)
+    return pairs
 
 
 def _equal_columns(

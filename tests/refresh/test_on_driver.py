@@ -162,7 +162,8 @@ def test_these_are_computed_on_the_driver(table: str, text: str) -> None:
 def test_rows_without_columns_are_left_to_spark() -> None:
     random, database = Random(3), Database(TYPED, {})
     database.change({"t": random_change(random, database, "t"), "d": Counter({(1, Decimal(1)): 3})})
-    subject = Subject(database, "SELECT COUNT(*) AS n FROM t CROSS JOIN (SELECT k AS unused FROM d WHERE k > 0) AS e")
+    text = "SELECT COUNT(*) AS n FROM t CROSS JOIN (SELECT k AS unused FROM d WHERE k > 0) AS e"
+    subject = Subject(database, text)
     database.change({"t": random_change(random, database, "t")})
     assert subject.change(frozenset({name_of("t")}))
     check(subject, frozenset({name_of("t")}))

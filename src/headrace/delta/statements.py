@@ -59,6 +59,8 @@ class Statements:
     listed: tuple[Statement, ...]
     keys: tuple[str, ...] = ()
     state: StatePlan | None = None
+    touched: Node | None = None
+    """The plan of the statement "keys", for who need not ask Spark for them."""
 
     def shown(self, binding: Binding) -> list[tuple[str, str]]:
         """Write all of them for reading: each purpose with its SQL, earlier results by their names."""
@@ -167,4 +169,4 @@ def _by_replacement(plan: Plan, keyed: KeyedChange) -> Statements:
         Statement("now", "the rows that these keys have now", now, _statements(row_parts)),
         Statement("change", "the stored rows of these keys out, their rows of now in", change),
     )
-    return Statements(Route.REPLACEMENT, listed, keyed.keys)
+    return Statements(Route.REPLACEMENT, listed, keyed.keys, touched=keyed.touched)

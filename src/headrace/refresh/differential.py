@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 
+import numpy as np
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from headrace.delta.compile import compile_change
 from headrace.delta.statements import STORED, Route, Statement, Statements, change_statements
@@ -18,12 +21,13 @@ from headrace.refresh.on_driver import OnDriver, ReadSource, Typed
 from headrace.refresh.task import Task
 from headrace.refresh.views import Views
 from headrace.sources.changes import SourceChange
+from headrace.sources.consolidate import consolidate
 from headrace.sources.frames import arrow_frame, computed
 from headrace.sources.pins import Pins
 from headrace.sources.registry import Sources
 from headrace.sql.names import TableName, quote
 from headrace.storage.apply import TableChange
-from headrace.storage.read import rows_of_keys, small_table
+from headrace.storage.read import rows_of_keys, small_table, stored_rows
 
 # A result beyond this stays in Spark; nothing of ours grows with the table on the driver.
 DRIVER_ROWS = 500_000
@@ -60,7 +64,7 @@ def compute_change(
                     if change is not None:
                         return change
                 case Route.REPLACEMENT:
-                    return _by_replacement(spark, task, statements, binding, views)
+                    return _by_replacement(spark, task, statements, binding, on_driver, views)
                 case Route.CHANGE:
                     return _by_change(spark, plan, statements, binding, on_driver, views)
     return None
@@ -91,21 +95,53 @@ def _frame(
 
 
 def _by_replacement(
-    spark: SparkSession, task: Task, statements: Statements, binding: Binding, views: Views
+    spark: SparkSession,
+    task: Task,
+    statements: Statements,
+    binding: Binding,
+    on_driver: OnDriver,
+    views: Views,
 ) -> TableChange:
     """Find the touched keys first: then both the sources and the stored rows are read by them alone."""
     made: dict[str, str] = {}
-    keys = _frame(spark, statements.statement("keys"), binding, made, views)
-    few = keys.limit(DRIVER_ROWS + 1).toArrow()
-    stored = None
-    if few.num_rows <= DRIVER_ROWS:
-        keys = arrow_frame(spark, few, keys.schema)
-        stored = rows_of_keys(spark, task.storage, few, statements.keys)
+    keys, few = _touched_keys(spark, statements, binding, on_driver, made, views)
     made["keys"] = quote(views.add(keys))
     now = _frame(spark, statements.statement("now"), binding, made, views)
+    held = None if few is None else stored_rows(task.storage, few, statements.keys, most=DRIVER_ROWS)
+    if held is not None:
+        rows = now.limit(DRIVER_ROWS + 1).toArrow()
+        if rows.num_rows <= DRIVER_ROWS:
+            return TableChange(rows=_difference(rows, held))
+    stored = None if few is None else rows_of_keys(spark, task.storage, few, statements.keys)
     made["now"] = quote(views.add(now))
     made[STORED] = quote(views.add(stored)) if stored is not None else _stored(task)
     return _collected(spark.sql(statements.sql("change", binding, made)))
+
+
+def _touched_keys(
+    spark: SparkSession,
+    statements: Statements,
+    binding: Binding,
+    on_driver: OnDriver,
+    made: dict[str, str],
+    views: Views,
+) -> tuple[DataFrame, pa.Table | None]:
+    """Give the keys that a change touches as a frame and, where they are few, as Arrow rows too."""
+    few = on_driver.rows(statements.touched) if statements.touched is not None else None
+    if few is not None:
+        return arrow_frame(spark, few, from_arrow_schema(few.schema)), few
+    keys = _frame(spark, statements.statement("keys"), binding, made, views)
+    few = keys.limit(DRIVER_ROWS + 1).toArrow()
+    if few.num_rows > DRIVER_ROWS:
+        return keys, None
+    return arrow_frame(spark, few, keys.schema), few
+
+
+def _difference(now: pa.Table, stored: pa.Table) -> pa.Table:
+    """The rows of now in, those that are stored out, netted out."""
+    sides = [(now.select(stored.column_names).cast(stored.schema), 1), (stored, -1)]
+    parts = [rows.append_column(WEIGHT, pa.array(np.full(len(rows), sign, np.int64))) for rows, sign in sides]
+    return consolidate(pa.concat_tables(parts))
 
 
 def _stored(task: Task) -> str:

@@ -11,7 +11,9 @@ import json
 import os
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.types as pt
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
@@ -24,8 +26,10 @@ from headrace.sources.frames import spark_schema
 from headrace.sources.log import DeltaLog
 from headrace.sources.state import TableState
 from headrace.sql.names import TableName
+from headrace.storage.apply.search import find_rows
 from headrace.storage.apply.skipping import FileFilter
-from headrace.storage.reach import reading_obstacle
+from headrace.storage.data_files import rows_at as file_rows
+from headrace.storage.reach import driver_obstacle, reading_obstacle
 from headrace.storage.snapshot import UnreadableLog, read_snapshot
 from headrace.storage.table import Storage
 
@@ -36,6 +40,8 @@ _MOST_FILES = 32
 # What the driver reads whole, to join a change with it.
 _SMALL_BYTES = 16 << 20
 _SMALL_ROWS = 500_000
+# What the driver looks through for the rows of some keys, compressed.
+_SEARCHED_BYTES = 64 << 20
 # The state of a table with a checkpoint beyond this is Spark's to read.
 _LARGEST_CHECKPOINT = 1 << 20
 
@@ -45,6 +51,28 @@ def rows_of_keys(
 ) -> DataFrame | None:
     """Give a frame that holds all rows of the given keys, and others; None where only Delta can read them."""
     return _frame(spark, storage.log, FileFilter(keys, columns), None)
+
+
+def stored_rows(storage: Storage, keys: pa.Table, columns: Sequence[str], *, most: int) -> pa.Table | None:
+    """Read all rows of the given keys into Arrow; None where that is for Spark, or `most` is exceeded."""
+    try:
+        snapshot = read_snapshot(storage.log)
+    except UnreadableLog:
+        return None
+    schema = pa.schema([snapshot.arrow_schema.field(column) for column in columns])
+    # Spark takes -0.0 for 0.0 in a key, and looks into nested values.
+    if driver_obstacle(snapshot) or any(pt.is_floating(kind) or pt.is_nested(kind) for kind in schema.types):
+        return None
+    wanted = keys.select(list(columns)).cast(schema)
+    if sum(file.size for file in FileFilter(wanted, columns).select(snapshot.files)) > _SEARCHED_BYTES:
+        return None
+    # Any number of rows may have one key.
+    wanted = wanted.append_column(WEIGHT, pa.array(np.full(len(wanted), most + 1, dtype=np.int64)))
+    positions = find_rows(snapshot, wanted, columns).positions if len(wanted) else {}
+    if sum(map(len, positions.values())) > most:
+        return None
+    parts = [file_rows(snapshot, path, places) for path, places in positions.items()]
+    return pa.concat_tables(parts) if parts else snapshot.arrow_schema.empty_table()
 
 
 def rows_at(spark: SparkSession, storage: Storage, name: TableName, version: int) -> DataFrame:

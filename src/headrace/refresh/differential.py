@@ -21,12 +21,12 @@ from headrace.refresh.on_driver import OnDriver, ReadSource, Typed
 from headrace.refresh.task import Task
 from headrace.refresh.views import Views
 from headrace.sources.changes import SourceChange
-from headrace.sources.consolidate import consolidate
 from headrace.sources.frames import arrow_frame, computed
 from headrace.sources.pins import Pins
 from headrace.sources.registry import Sources
 from headrace.sql.names import TableName, quote
 from headrace.storage.apply import TableChange
+from headrace.storage.identity import row_codes
 from headrace.storage.read import rows_of_keys, small_table, stored_rows
 
 # A result beyond this stays in Spark; nothing of ours grows with the table on the driver.
@@ -138,10 +138,13 @@ def _touched_keys(
 
 
 def _difference(now: pa.Table, stored: pa.Table) -> pa.Table:
-    """The rows of now in, those that are stored out, netted out."""
-    sides = [(now.select(stored.column_names).cast(stored.schema), 1), (stored, -1)]
-    parts = [rows.append_column(WEIGHT, pa.array(np.full(len(rows), sign, np.int64))) for rows, sign in sides]
-    return consolidate(pa.concat_tables(parts))
+    """The rows of now in, those that are stored out; what is the same to storage cancels."""
+    rows = pa.concat_tables([now.select(stored.column_names).cast(stored.schema), stored])
+    _, first, which = np.unique(row_codes(rows, rows.column_names), return_index=True, return_inverse=True)
+    signs = np.where(np.arange(len(rows)) < len(now), 1, -1)
+    net = np.bincount(which, weights=signs, minlength=len(first)).astype(np.int64)
+    kept = np.flatnonzero(net)
+    return rows.take(first[kept]).append_column(WEIGHT, pa.array(net[kept]))
 
 
 def _stored(task: Task) -> str:

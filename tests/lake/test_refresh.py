@@ -8,9 +8,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from pyspark.errors import SparkRuntimeException
 
 from headrace import Headrace, HeadraceError
 from headrace.refresh.blame import blame
+from headrace.refresh.by_state import StateChange
 from headrace.storage.marker import read_marker
 from headrace.storage.table import Storage
 from tests.conftest import holds, refreshed, rows
@@ -156,6 +158,30 @@ def test_a_change_that_fails_where_the_query_does_not_is_computed_in_full(lake: 
     lake.sql("DELETE FROM l WHERE k = 1")
     assert refreshed(lake, "quotients").action == "DIFFERENTIAL"
     assert rows(lake, "SELECT * FROM quotients") == rows(lake, query)
+
+
+def test_what_fails_after_the_commit_writes_nothing_twice(
+    totals: Headrace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    totals.sql("ALTER STREAM TABLE totals SET REFRESH MODE DIFFERENTIAL")
+    totals.sql("INSERT INTO orders VALUES (5, 3, 30)")
+    assert refreshed(totals, "totals").action == "DIFFERENTIAL"
+    before, log = rows(totals, "SELECT * FROM totals"), storage_of(totals, "totals").log
+    version = log.newest_version() or 0
+
+    def fail(*_: object, **__: object) -> None:
+        raise SparkRuntimeException("the state is out of reach")
+
+    totals.sql("INSERT INTO orders VALUES (6, 3, 40)")
+    with monkeypatch.context() as broken:
+        broken.setattr(StateChange, "follow", fail)
+        with pytest.raises(HeadraceError, match="the state is out of reach"):
+            totals.refresh_stream_table("totals")
+    assert log.newest_version() == version + 1
+
+    totals.sql("INSERT INTO orders VALUES (7, 3, 50)")
+    assert refreshed(totals, "totals").action == "DIFFERENTIAL"
+    assert rows(totals, "SELECT * FROM totals") == rows(totals, TOTALS) != before
 
 
 def test_too_many_failures_suspend_with_an_alert(shop: Headrace) -> None:

@@ -6,11 +6,10 @@ inputs of a union or set operation are the exception: they agree on their names,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from enum import Enum
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
 from sqlglot import exp
 
@@ -23,6 +22,27 @@ if TYPE_CHECKING:
 
 Named: TypeAlias = tuple[tuple[str, exp.Expr], ...]
 JoinKind: TypeAlias = Literal["inner", "left", "semi", "anti", "mark"]
+
+
+V = TypeVar("V")
+
+
+class once(Generic[V]):  # noqa: N801 - used as a decorator, like property
+    """A property that is computed at its first look.
+
+    The standard library's holds a lock for all nodes of a class while it computes, up to Python 3.11: two
+    threads whose plans nest two classes in opposite orders would wait for each other for ever.
+    """
+
+    def __init__(self, compute: Callable[[Any], V]) -> None:
+        self._compute = compute
+        self.__doc__ = compute.__doc__
+
+    def __get__(self, node: Any, _: type | None = None) -> V:
+        value = self._compute(node)
+        # Found there from now on, before this descriptor.
+        node.__dict__[self._compute.__name__] = value
+        return value
 
 
 class State(Enum):
@@ -38,11 +58,11 @@ class State(Enum):
 class Node:
     """An operator over its inputs."""
 
-    @cached_property
+    @once
     def inputs(self) -> tuple[Node, ...]:
         return tuple(value for _, value in self._inputs())
 
-    @cached_property
+    @once
     def columns(self) -> tuple[str, ...]:
         raise NotImplementedError
 
@@ -77,7 +97,7 @@ class Scan(Node):
     names: tuple[tuple[str, str], ...]
     state: State = State.NEW
 
-    @cached_property
+    @once
     def columns(self) -> tuple[str, ...]:
         columns = tuple(name for name, _ in self.names)
         return (*columns, WEIGHT) if self.state is State.CHANGE else columns
@@ -90,7 +110,7 @@ class Constant(Node):
     relation: exp.Expr
     names: tuple[str, ...]
 
-    @cached_property
+    @once
     def columns(self) -> tuple[str, ...]:
         return self.names
 
@@ -102,7 +122,7 @@ class Project(Node):
     child: Node
     items: Named
 
-    @cached_property
+    @once
     def columns(self) -> tuple[str, ...]:
         return tuple(name for name, _ in self.items)
 
@@ -118,7 +138,7 @@ class Filter(Node):
     child: Node
     condition: exp.Expr
 
-    @cached_property
+    @once
     def columns(self) -> tuple[str, ...]:
         return self.child.columns
 
@@ -146,7 +166,7 @@ class Join(Node):
         if both := set(self.left.columns) & set(self.right.columns):
             raise ValueError(f"both sides of a join have {sorted(both)}")
 
-    @cached_property
+    @once
     def columns(self) -> tuple[str, ...]:
         match self.kind:
             case "inner" | "left":
@@ -168,7 +188,7 @@ class Aggregate(Node):
     keys: tuple[str, ...]
     aggregates: Named = ()
 
-    @cached_property
+    @once
     def columns(self) -> tuple[str, ...]:
         return self.keys + tuple(name for name, _ in self.aggregates)
 
@@ -185,7 +205,7 @@ class Window(Node):
     partition: tuple[str, ...]
     items: Named
 
-    @cached_property
+    @once
     def columns(self) -> tuple[str, ...]:
         return self.child.columns + tuple(name for name, _ in self.items)
 
@@ -204,7 +224,7 @@ class TopN(Node):
     offset: int = 0
     partition: tuple[str, ...] = ()
 
-    @cached_property
+    @once
     def columns(self) -> tuple[str, ...]:
         return self.child.columns
 
@@ -222,7 +242,7 @@ class Generate(Node):
     outer: bool
     names: tuple[str, ...]
 
-    @cached_property
+    @once
     def columns(self) -> tuple[str, ...]:
         return self.child.columns + self.names
 
@@ -241,11 +261,11 @@ class UnionAll(Node):
         if any(branch.columns != self.branches[0].columns for branch in self.branches):
             raise ValueError(f"columns of a union differ: {[branch.columns for branch in self.branches]}")
 
-    @cached_property
+    @once
     def columns(self) -> tuple[str, ...]:
         return self.branches[0].columns
 
-    @cached_property
+    @once
     def inputs(self) -> tuple[Node, ...]:
         return self.branches
 
@@ -266,7 +286,7 @@ class SetOperation(Node):
         if self.left.columns != self.right.columns:
             raise ValueError(f"columns differ: {self.left.columns}, {self.right.columns}")
 
-    @cached_property
+    @once
     def columns(self) -> tuple[str, ...]:
         return self.left.columns
 
@@ -281,7 +301,7 @@ class Opaque(Node):
     state: State = State.NEW
     changed: frozenset[TableName] = frozenset()
 
-    @cached_property
+    @once
     def columns(self) -> tuple[str, ...]:
         return self.names
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 
 import numpy as np
@@ -31,6 +32,7 @@ from headrace.storage.read import rows_of_keys, small_table, stored_rows
 
 # A result beyond this stays in Spark; nothing of ours grows with the table on the driver.
 DRIVER_ROWS = 500_000
+_HELD_BYTES = 64 << 20
 
 
 def read_source_changes(
@@ -107,11 +109,13 @@ def _by_replacement(
     keys, few = _touched_keys(spark, statements, binding, on_driver, made, views)
     made["keys"] = quote(views.add(keys))
     now = _frame(spark, statements.statement("now"), binding, made, views)
-    held = None if few is None else stored_rows(task.storage, few, statements.keys, most=DRIVER_ROWS)
-    if held is not None:
-        rows = now.limit(DRIVER_ROWS + 1).toArrow()
-        if rows.num_rows <= DRIVER_ROWS:
-            return TableChange(rows=_difference(rows, held))
+    if few is not None:
+        # What Arrow has no room for, or what somebody sweeps meanwhile, is for Spark.
+        with suppress(pa.ArrowException, FileNotFoundError):
+            held = stored_rows(task.storage, few, statements.keys, most=DRIVER_ROWS)
+            rows = now.limit(DRIVER_ROWS + 1).toArrow() if held is not None and _is_small(held) else None
+            if held is not None and rows is not None and rows.num_rows <= DRIVER_ROWS:
+                return TableChange(rows=_difference(rows, held))
     stored = None if few is None else rows_of_keys(spark, task.storage, few, statements.keys)
     made["now"] = quote(views.add(now))
     made[STORED] = quote(views.add(stored)) if stored is not None else _stored(task)
@@ -128,13 +132,18 @@ def _touched_keys(
 ) -> tuple[DataFrame, pa.Table | None]:
     """Give the keys that a change touches as a frame and, where they are few, as Arrow rows too."""
     few = on_driver.rows(statements.touched) if statements.touched is not None else None
-    if few is not None:
+    if few is not None and few.num_rows <= DRIVER_ROWS:
         return arrow_frame(spark, few, from_arrow_schema(few.schema)), few
     keys = _frame(spark, statements.statement("keys"), binding, made, views)
     few = keys.limit(DRIVER_ROWS + 1).toArrow()
     if few.num_rows > DRIVER_ROWS:
         return keys, None
     return arrow_frame(spark, few, keys.schema), few
+
+
+def _is_small(held: pa.Table) -> bool:
+    """Tell whether the rows that stand in the place of these may come to the driver too."""
+    return int(held.nbytes) <= _HELD_BYTES
 
 
 def _difference(now: pa.Table, stored: pa.Table) -> pa.Table:

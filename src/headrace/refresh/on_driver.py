@@ -54,8 +54,10 @@ class OnDriver:
 
     def change(self, node: Node) -> pa.Table | None:
         """Compute a change from those of the sources, netted out; None where that is for Spark."""
-        rows = self.rows(node)
-        return None if rows is None else consolidate(rows)
+        try:
+            return consolidate(self._rows(node))
+        except (NotInArrow, pa.ArrowException):
+            return None
 
     def rows(self, node: Node) -> pa.Table | None:
         """Compute rows that follow from the changes, as they are; None where that is for Spark."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -51,6 +52,8 @@ from headrace.storage.marker import Marker
 from headrace.storage.read import source_rows
 from headrace.storage.state import has_state
 from headrace.storage.table import Storage, create_storage
+
+_log = logging.getLogger(__name__)
 
 # Files of sources up to this size, compressed, are small however wide their rows.
 _FEW_BYTES = 32 << 20
@@ -187,7 +190,8 @@ class Refresher:
             self._catalog.raise_alert("reinitialize_needed", f"{table.name}: {reason}", table.name)
             return self._carry_out(task, Decision(Action.REINITIALIZE, reason))
         except (PySparkException, Py4JJavaError) as error:
-            if decision.action is not Action.DIFFERENTIAL or blame(error) is Blame.SYSTEM:
+            is_change = decision.action is Action.DIFFERENTIAL and not task.attempt.committed
+            if not is_change or blame(error) is Blame.SYSTEM:
                 raise
             return self._carry_out_in_full(task, decision, error)
 
@@ -228,6 +232,7 @@ class Refresher:
                     base=table.storage_version,
                     writer=self._settings.apply,
                 )
+                task.attempt.committed = applied.commit is not None
             if isinstance(computed, StateChange):
                 computed.follow(task.state_marker(task.frontier), self._spark)
             elif computed is None:
@@ -254,7 +259,10 @@ class Refresher:
             kept.move(task.state_marker(task.frontier))
 
     def _keep_house(self, task: Task) -> None:
-        """Compact and sweep the storage where that is due; versions that readers downstream need stay."""
+        """Compact and sweep the storage where that is due; versions that readers downstream need stay.
+
+        The refresh is complete: what fails here is tried again after the next one.
+        """
         needed = [
             reader.frontier[str(task.table.name)].version
             for name in self._catalog.dependents(task.table.name)
@@ -262,7 +270,10 @@ class Refresher:
             and reader.frontier
             and str(task.table.name) in reader.frontier
         ]
-        maintain(task.storage, spark=self._spark, oldest_needed=min(needed, default=None))
+        try:
+            maintain(task.storage, spark=self._spark, oldest_needed=min(needed, default=None))
+        except Exception as error:  # noqa: BLE001 - no failure of housekeeping undoes a refresh
+            _log.warning("%s is refreshed, but its storage was not tidied: %s", task.table.name, error)
 
     def _finish(
         self, marker: Marker, result: RefreshResult, changes: StreamTableChanges, decision: Decision

@@ -42,7 +42,10 @@ Gate = Callable[[Action], None]
 
 @dataclass
 class Attempt:
-    """A refresh from its first moment; `refresh` is its row in the history once it has one."""
+    """A refresh from its first moment; `refresh` is its row in the history once it has one.
+
+    Once its contents are `committed`, nothing that fails may write them again.
+    """
 
     table: StreamTable
     lease: Lease | None
@@ -51,6 +54,7 @@ class Attempt:
     gate: Gate | None = None
     will_retry: bool = False
     refresh: int | None = None
+    committed: bool = False
     started: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def pass_gate(self, action: Action) -> None:

@@ -59,9 +59,11 @@ def stored_rows(storage: Storage, keys: pa.Table, columns: Sequence[str], *, mos
         snapshot = read_snapshot(storage.log)
     except UnreadableLog:
         return None
+    if driver_obstacle(snapshot):
+        return None
     schema = pa.schema([snapshot.arrow_schema.field(column) for column in columns])
     # Spark takes -0.0 for 0.0 in a key, and looks into nested values.
-    if driver_obstacle(snapshot) or any(pt.is_floating(kind) or pt.is_nested(kind) for kind in schema.types):
+    if any(pt.is_floating(kind) or pt.is_nested(kind) for kind in schema.types):
         return None
     wanted = keys.select(list(columns)).cast(schema)
     if sum(file.size for file in FileFilter(wanted, columns).select(snapshot.files)) > _SEARCHED_BYTES:

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     DataType,
@@ -217,9 +218,12 @@ def _from_arrow(spark: SparkSession, change: TableChange, schema: StructType) ->
         if losses.num_rows and not losses[name].null_count:
             found = pc.min_max(losses[name])
             bounds[name] = (found["min"].as_py(), found["max"].as_py())
+    rows = _plain(change.rows)
+    # Without its types Spark would take local times for moments, and some of them are none.
+    frame = spark.createDataFrame(rows, from_arrow_schema(rows.schema))
     return WeightedFrame(
         spark=spark,
-        frame=_conform(spark.createDataFrame(_plain(change.rows)), schema),
+        frame=_conform(frame, schema),
         schema=schema,
         key=change.key,
         inserted=change.gains.num_rows,

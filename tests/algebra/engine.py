@@ -11,9 +11,11 @@ from typing import Any
 
 import duckdb
 import sqlglot
+from sqlglot import exp
 
 from headrace.delta.compile import ChangePlan, compile_change, query_sql
 from headrace.plan.build import Plan, plan_query
+from headrace.plan.expressions import is_aggregate_call
 from headrace.plan.hidden import WEIGHT
 from headrace.plan.nodes import Scan, State, walk
 from headrace.sql.analysis import Analysis, Column, Table, View, analyze
@@ -156,6 +158,25 @@ def bind(name: TableName, state: State) -> str:
     return f"{name.table}_{state.value}"
 
 
+def _keep_aggregates_of_nothing(lateral: exp.Lateral) -> None:
+    """Say of every aggregate without groups what always holds, lest DuckDB lose its row.
+
+    Below DISTINCT or a set operation in a LATERAL, it joins such a row only where a row was aggregated,
+    unless a COUNT is asked for.
+
+    Before: `(SELECT MIN(v.a) FROM v WHERE v.k = t.k)`
+    After: `(SELECT MIN(v.a) FROM v WHERE v.k = t.k HAVING COUNT(*) >= 0)`
+    """
+    for select in lateral.find_all(exp.Select):
+        if select.args.get("group") is None and any(map(_aggregates, select.expressions)):
+            select.having("COUNT(*) >= 0", copy=False)
+
+
+def _aggregates(expression: exp.Expr) -> bool:
+    parts = expression.walk(prune=lambda node: isinstance(node, (exp.Query, exp.Window)))
+    return any(map(is_aggregate_call, parts))
+
+
 @dataclass
 class Subject:
     """One query over a database."""
@@ -179,8 +200,10 @@ class Subject:
     @cached_property
     def _text(self) -> str:
         text = self.analysis.bound(lambda name: bind(name, State.NEW))
-        (sql,) = sqlglot.transpile(text, read=VerbatimSpark, write="duckdb")
-        return sql
+        tree = sqlglot.parse_one(text, dialect=VerbatimSpark)
+        for lateral in tree.find_all(exp.Lateral):
+            _keep_aggregates_of_nothing(lateral)
+        return tree.sql(dialect="duckdb")
 
     def as_written(self) -> Rows:
         """The result of the query's own text, over the new state."""

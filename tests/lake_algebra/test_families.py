@@ -72,6 +72,9 @@ QUERIES = {
     "extremum": "SELECT k, MIN(a) AS lo, MAX(a) AS hi FROM t GROUP BY k",
     "decimals": "SELECT k, SUM(price) AS s, AVG(price) AS m, COUNT(price) AS n FROM d GROUP BY k",
     "correlated count": "SELECT DISTINCT t.id, (SELECT COUNT(*) FROM u WHERE u.k = t.k) AS n FROM t",
+    "aggregates in a lateral set operation": "SELECT t.id, l.n FROM t JOIN LATERAL ("
+    "(SELECT MIN(u.b) AS n FROM u WHERE u.k = t.k) EXCEPT ALL (SELECT a AS n FROM t w WHERE w.k = t.a)"
+    ") l ON TRUE",
     "not in": "SELECT id FROM t WHERE k NOT IN (SELECT k FROM u)",
     "or exists": "SELECT a FROM t WHERE a = 5 OR EXISTS (SELECT 1 FROM u WHERE u.k = t.k)",
     "several columns in": "SELECT id FROM t WHERE (k, a) IN (SELECT k, b FROM u)",

@@ -35,6 +35,12 @@ TABLES = {
 }
 # Too small for a share of them: one row of each changes.
 TINY = {"nation": "n_nationkey", "region": "r_regionkey"}
+# Properties of the source tables.
+SOURCES = {
+    "feed": {"delta.enableChangeDataFeed": "true"},
+    "vectors": {"delta.enableDeletionVectors": "true"},
+    "plain": {"delta.enableDeletionVectors": "false"},
+}
 # Keys of inserted rows, apart from those of the generator, whatever the scale.
 NEW_KEYS = 1_000_000_000
 
@@ -44,6 +50,7 @@ class Tpch:
     """The eight tables as Delta tables, changed round by round."""
 
     spark: SparkSession
+    source: str = "feed"
     schema: str = "tpch"
     _round: int = 0
 
@@ -56,7 +63,8 @@ class Tpch:
             )
             for table in [*TABLES, *TINY]:
                 rows = self.spark.read.parquet(f"{folder}/{table}.parquet")
-                rows.write.format("delta").saveAsTable(f"{self.schema}.{table}")
+                writer = rows.write.format("delta").options(**SOURCES[self.source])
+                writer.saveAsTable(f"{self.schema}.{table}")
         self.spark.sql(
             f"CREATE TABLE {self.schema}.appended USING delta AS SELECT * FROM {self.schema}.lineitem LIMIT 0"
         )
@@ -98,7 +106,7 @@ def main() -> None:
         tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
         closing(headrace.connect(warehouse=folder)) as hr,
     ):
-        tpch = Tpch(hr.spark)
+        tpch = Tpch(hr.spark, options.source)
         tpch.load(options.sf)
         lines = hr.spark.table("tpch.lineitem").count()
         matrix = Matrix(hr, tpch, options.queries, options.modes)
@@ -122,6 +130,7 @@ def _options() -> argparse.Namespace:
     names = sorted(path.stem for path in TEXTS.glob("q*.sql"))
     parser.add_argument("--queries", nargs="+", choices=names, default=names)
     parser.add_argument("--modes", nargs="+", choices=MODES, default=MODES)
+    parser.add_argument("--source", choices=SOURCES, default="feed", help="properties of the source tables")
     parser.add_argument("--rounds", type=int, default=3, help="measured rounds after one to warm up")
     parser.add_argument("--write", type=Path, help="file for the results, as JSON")
     logging.getLogger("headrace").setLevel(logging.WARNING)

@@ -23,6 +23,7 @@ def placeholder(name: TableName, state: State) -> str:
         ("SELECT k, COUNT(*) AS n FROM t GROUP BY k", [Route.STATE, Route.REPLACEMENT, Route.CHANGE]),
         ("SELECT k, MAX(a) AS m FROM t GROUP BY k", [Route.REPLACEMENT, Route.CHANGE]),
         ("SELECT t.id FROM t JOIN u ON t.k = u.k", [Route.CHANGE]),
+        ("SELECT k, a FROM t ORDER BY a LIMIT 3", [Route.FIRST, Route.CHANGE]),
         ("SELECT id FROM u", []),
     ],
 )

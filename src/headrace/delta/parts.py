@@ -62,14 +62,23 @@ def in_parts(
 
 def made_scan(name: str, names: tuple[tuple[str, str], ...]) -> Node:
     """Read the result of an earlier statement; `names` pairs each column of the plan with the result's."""
-    return Scan(TableName(_SCHEMA, name), names)
+    return Scan(made_name(name), names)
+
+
+def made_name(name: str) -> TableName:
+    return TableName(_SCHEMA, name)
+
+
+def is_made(name: TableName) -> bool:
+    """Tell whether a name stands for the result of an earlier statement."""
+    return name.schema == _SCHEMA
 
 
 def with_made(binding: Binding, relations: Mapping[str, str]) -> Binding:
     """Bind the results of earlier statements too; for reading, one that is not there goes by its name."""
 
     def bind(name: TableName, state: State) -> str:
-        if name.schema == _SCHEMA:
+        if is_made(name):
             return relations.get(name.table) or quote(name.table)
         return binding(name, state)
 

@@ -1,6 +1,6 @@
 """The statements of a change: one list for running it, for explaining it, and for a dry run.
 
-There are up to three routes, cheapest first; which of them can be taken is known when the change is there.
+There are up to four routes, cheapest first; which of them can be taken is known when the change is there.
 Each is a short list of queries, of which later ones read what earlier ones gave.
 """
 
@@ -15,6 +15,7 @@ from sqlglot import parse_one
 
 from headrace.delta.compile import ChangePlan, compile_change
 from headrace.delta.contract import consolidated
+from headrace.delta.first import FirstRows, first_rows
 from headrace.delta.keyed import KeyedChange, keyed_change
 from headrace.delta.parts import MOST_OPERATORS, Part, in_parts, operators, with_made
 from headrace.delta.state import StatePlan, state_plan
@@ -37,6 +38,7 @@ class Route(StrEnum):
 
     STATE = "state of the groups"
     REPLACEMENT = "replacement by key"
+    FIRST = "first rows in an order"
     CHANGE = "change query"
 
 
@@ -61,6 +63,9 @@ class Statements:
     state: StatePlan | None = None
     touched: Node | None = None
     """The plan of the statement "keys", for who need not ask Spark for them."""
+    rows: Node | None = None
+    """The plan of the statement "now"."""
+    first: FirstRows | None = None
 
     def shown(self, binding: Binding) -> list[tuple[str, str]]:
         """Write all of them for reading: each purpose with its SQL, earlier results by their names."""
@@ -93,6 +98,9 @@ def change_statements(plan: Plan, changed: frozenset[TableName]) -> Iterator[Sta
     keyed = keyed_change(plan, changed)
     if keyed is not None:
         yield _by_replacement(plan, keyed)
+    first = first_rows(plan, changed)
+    if first is not None:
+        yield _by_first(first)
     yield _by_change(compiled)
 
 
@@ -113,12 +121,13 @@ def _by_change(compiled: ChangePlan) -> Statements:
     return Statements(Route.CHANGE, (Statement("change", purpose, change, _statements(parts)),))
 
 
-def _statements(parts: Sequence[Part]) -> tuple[Statement, ...]:
-    def writer(part: Part) -> Callable[[Binding, Relations], str]:
-        return lambda binding, relations: render(part.node, with_made(binding, relations))
+def _writer(root: Node) -> Callable[[Binding, Relations], str]:
+    return lambda binding, relations: render(root, with_made(binding, relations))
 
+
+def _statements(parts: Sequence[Part]) -> tuple[Statement, ...]:
     purpose = "a part that is read several times, computed once"
-    return tuple(Statement(part.name, purpose, writer(part)) for part in parts)
+    return tuple(Statement(part.name, purpose, _writer(part.node)) for part in parts)
 
 
 def _by_state(state: StatePlan, changed: frozenset[TableName]) -> Statements:
@@ -143,6 +152,20 @@ def _by_state(state: StatePlan, changed: frozenset[TableName]) -> Statements:
     return Statements(Route.STATE, listed, state.keys, state)
 
 
+def _by_first(first: FirstRows) -> Statements:
+    below_parts, below = in_parts(first.below)
+    now_parts, now = in_parts(first.now, "row_part")
+
+    purpose = "the change of the rows that are ordered, which gives the first ones with those stored"
+    listed = (
+        Statement("below", purpose, _writer(below), _statements(below_parts)),
+        Statement(
+            "now", "the first rows of all, where stored ones went", _writer(now), _statements(now_parts)
+        ),
+    )
+    return Statements(Route.FIRST, listed, first=first)
+
+
 def _by_replacement(plan: Plan, keyed: KeyedChange) -> Statements:
     columns = ", ".join(map(quote, plan.columns))
     same = " AND ".join(f"t.{quote(key)} <=> k.{quote(key)}" for key in keyed.keys)
@@ -156,17 +179,12 @@ def _by_replacement(plan: Plan, keyed: KeyedChange) -> Statements:
         )
 
     key_parts, touched = in_parts(keyed.touched, "key_part")
-    row_parts, rows = in_parts(keyed.rows_of("keys"), "row_part")
-
-    def keys(binding: Binding, relations: Relations) -> str:
-        return render(touched, with_made(binding, relations))
-
-    def now(binding: Binding, relations: Relations) -> str:
-        return render(rows, with_made(binding, relations))
+    all_rows = keyed.rows_of("keys")
+    row_parts, rows = in_parts(all_rows, "row_part")
 
     listed = (
-        Statement("keys", "the keys that the change touches", keys, _statements(key_parts)),
-        Statement("now", "the rows that these keys have now", now, _statements(row_parts)),
+        Statement("keys", "the keys that the change touches", _writer(touched), _statements(key_parts)),
+        Statement("now", "the rows that these keys have now", _writer(rows), _statements(row_parts)),
         Statement("change", "the stored rows of these keys out, their rows of now in", change),
     )
-    return Statements(Route.REPLACEMENT, listed, keyed.keys, touched=keyed.touched)
+    return Statements(Route.REPLACEMENT, listed, keyed.keys, touched=keyed.touched, rows=all_rows)

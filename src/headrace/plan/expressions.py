@@ -106,6 +106,30 @@ def rewrite(expression: exp.Expr, visit: Callable[[exp.Expr], exp.Expr | None]) 
     return copied
 
 
+def implied(conditions: Iterable[exp.Expr]) -> Iterator[exp.Expr]:
+    """Conditions and what they have in common where they are alternatives.
+
+    >>> from sqlglot import parse_one
+    >>> [part.sql() for part in implied([parse_one("(a AND b) OR (b AND c)")])]
+    ['(a AND b) OR (b AND c)', 'b']
+    """
+    for condition in conditions:
+        yield condition
+        if isinstance(condition, exp.Or):
+            first, *others = (
+                {part.sql(): part for part in conjuncts(one)} for one in _alternatives(condition)
+            )
+            yield from (part for sql, part in first.items() if all(sql in other for other in others))
+
+
+def _alternatives(condition: exp.Expr) -> list[exp.Expr]:
+    if isinstance(condition, exp.Or):
+        return _alternatives(condition.this) + _alternatives(condition.expression)
+    if isinstance(condition, exp.Paren) and isinstance(condition.this, exp.Or):
+        return _alternatives(condition.this)
+    return [condition]
+
+
 def function_name(node: exp.Expr) -> str | None:
     """The name of a call, in lower case."""
     if isinstance(node, exp.Anonymous) and isinstance(node.this, str):

@@ -1,13 +1,17 @@
 """SQL expressions over Arrow columns, for what Arrow and Spark compute alike; the rest is left to Spark.
 
 Integers, decimals, strings by their bytes, dates, timestamps and booleans are compared; integers and
-decimals are added and multiplied, with Spark's types. A number that its type has no room for is left to
-Spark too, which knows whether that is an error.
+decimals are added and multiplied, with Spark's types; texts are matched by LIKE and cut, dates are moved and
+asked for their year. A number that its type has no room for is left to Spark too, which knows whether that is
+an error.
 """
 
 from __future__ import annotations
 
+import re
+from calendar import monthrange
 from collections.abc import Callable, Mapping, Sequence
+from datetime import date, timedelta
 from decimal import Decimal
 from functools import reduce
 from typing import TypeAlias
@@ -38,6 +42,8 @@ _ARITHMETIC: Mapping[type[exp.Expr], Callable[[Value, Value], Value]] = {
     exp.Mul: pc.multiply_checked,
 }
 _MOST_DIGITS = 38
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+_COUNT = re.compile(r"[1-9]\d{0,5}", re.ASCII)
 
 
 class NotInArrow(Exception):  # noqa: N818 - no failure: who hears it asks Spark
@@ -88,6 +94,16 @@ def value_of(expression: exp.Expr, rows: pa.Table) -> Value:
             return _literal(expression)
         case exp.Neg(this=exp.Literal(is_string=False)):
             return _number(expression)
+        case exp.Cast(this=exp.Literal(is_string=True)) if _is_date(expression.to):
+            return _date(expression.this)
+        case exp.Add(expression=exp.Interval()) | exp.Sub(expression=exp.Interval()):
+            return _moved_date(expression, rows)
+        case exp.Like(expression=exp.Literal(is_string=True)):
+            return _like(expression, rows)
+        case exp.Extract(this=exp.Var()) if expression.name.lower() == "year":
+            return _year(value_of(expression.expression, rows))
+        case exp.Substring():
+            return _part(expression, rows)
         case exp.Cast() if literal_of(expression.this) is not None:
             if literal_type(expression.this) != number_type(expression, {}):
                 raise NotInArrow("a literal of another type")
@@ -103,7 +119,7 @@ def value_of(expression: exp.Expr, rows: pa.Table) -> Value:
             _refuse_chains(expression)
             tests = [exp.EQ(this=expression.this, expression=one) for one in expression.expressions]
             return reduce(pc.or_kleene, [value_of(test, rows) for test in tests])
-        case exp.Between():
+        case exp.Between() if not expression.args.get("symmetric"):
             _refuse_chains(expression)
             low = exp.GTE(this=expression.this, expression=expression.args["low"])
             high = exp.LTE(this=expression.this, expression=expression.args["high"])
@@ -122,6 +138,65 @@ def value_of(expression: exp.Expr, rows: pa.Table) -> Value:
     if function_name(expression) in ("coalesce", "nvl", "ifnull"):
         return pc.coalesce(*alike([value_of(part, rows) for part in expression.expressions]))
     raise NotInArrow(type(expression).__name__)
+
+
+def _is_date(type_: exp.Expr) -> bool:
+    return isinstance(type_, exp.DataType) and type_.this is exp.DataType.Type.DATE
+
+
+def _date(literal: exp.Literal) -> pa.Scalar:
+    if not _DATE.fullmatch(literal.name):
+        raise NotInArrow("a date written otherwise")
+    try:
+        return pa.scalar(date.fromisoformat(literal.name), pa.date32())
+    except ValueError as error:
+        raise NotInArrow(str(error)) from error
+
+
+def _moved_date(expression: exp.Binary, rows: pa.Table) -> pa.Scalar:
+    """A literal date some days, months or years later or earlier; the day stays within its month."""
+    start, interval = value_of(expression.this, rows), expression.expression
+    unit, count = str(interval.args.get("unit") or "").lower(), interval.this
+    if not isinstance(start, pa.Scalar) or start.type != pa.date32() or not _COUNT.fullmatch(count.name):
+        raise NotInArrow("a moved column")
+    number = int(count.name) * (-1 if isinstance(expression, exp.Sub) else 1)
+    day: date = start.as_py()
+    try:
+        if unit == "day":
+            return pa.scalar(day + timedelta(days=number), pa.date32())
+        if unit not in ("month", "year"):
+            raise NotInArrow("an interval of another unit")
+        months = day.year * 12 + day.month - 1 + number * (12 if unit == "year" else 1)
+        year, month = months // 12, months % 12 + 1
+        last = monthrange(year, month)[1]
+        return pa.scalar(date(year, month, min(day.day, last)), pa.date32())
+    except (ValueError, OverflowError) as error:
+        raise NotInArrow(str(error)) from error
+
+
+def _like(expression: exp.Like, rows: pa.Table) -> Value:
+    _refuse_chains(expression)
+    value, pattern = value_of(expression.this, rows), expression.expression.name
+    if not pa.types.is_string(value.type) or "\\" in pattern or "'" in pattern:
+        raise NotInArrow("a pattern with escapes")
+    found = pc.match_like(value, pattern)
+    return pc.invert(found) if expression.args.get("negate") else found
+
+
+def _year(value: Value) -> Value:
+    if value.type != pa.date32():
+        raise NotInArrow("the year of something else")
+    return pc.year(value).cast(pa.int32())
+
+
+def _part(expression: exp.Substring, rows: pa.Table) -> Value:
+    """Some characters from a place that is counted from 1."""
+    value, places = value_of(expression.this, rows), [expression.args.get(n) for n in ("start", "length")]
+    counts = [int(p.name) for p in places if isinstance(p, exp.Literal) and _COUNT.fullmatch(p.name)]
+    if len(counts) < 2 or not pa.types.is_string(value.type):
+        raise NotInArrow("a part of a text, found otherwise")
+    first, length = counts
+    return pc.utf8_slice_codeunits(value, start=first - 1, stop=first - 1 + length)
 
 
 def truth_of(expression: exp.Expr, rows: pa.Table) -> Value:

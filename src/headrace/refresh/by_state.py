@@ -15,14 +15,13 @@ from pyspark.sql.types import LongType, StructField, StructType
 from headrace.delta.state import ROWS, StatePlan
 from headrace.delta.statements import SIDES, Statements
 from headrace.plan.hidden import WEIGHT
-from headrace.plan.render import Binding
-from headrace.refresh.on_driver import OnDriver, shown_groups
+from headrace.refresh.inputs import Inputs
+from headrace.refresh.on_driver import shown_groups
 from headrace.refresh.task import Task
-from headrace.refresh.views import Views
 from headrace.sources.consolidate import consolidate
 from headrace.sources.files import is_local
 from headrace.sources.frames import arrow_frame
-from headrace.sql.names import TableName, quote
+from headrace.sql.names import quote
 from headrace.storage.apply import TableChange
 from headrace.storage.identity import row_codes
 from headrace.storage.marker import Marker
@@ -50,27 +49,18 @@ def state_table(task: Task, plan: StatePlan | None) -> StateTable | None:
     return StateTable(task.storage, plan.definition)
 
 
-def change_by_state(
-    spark: SparkSession,
-    task: Task,
-    statements: Statements,
-    binding: Binding,
-    on_driver: OnDriver,
-    *,
-    changed: frozenset[TableName],
-    most: int,
-) -> StateChange | None:
+def change_by_state(statements: Statements, inputs: Inputs, *, most: int) -> StateChange | None:
     """Compute the change from the state; None where no state can serve, or more groups than `most` change."""
-    plan, keys = statements.state, statements.keys
+    spark, task, plan, keys = inputs.spark, inputs.task, statements.state, statements.keys
     kept = state_table(task, plan)
     if plan is None or kept is None:
         return None
-    added = _added_groups(spark, statements, plan, binding, on_driver, changed, most)
+    added = _added_groups(statements, plan, inputs, most)
     if added is None:
         return None
     frontier = task.table.frontier or {}
     if not kept.is_at(frontier):
-        kept.build(spark.sql(statements.sql("state", binding)), task.state_marker(frontier))
+        kept.build(spark.sql(statements.sql("state", inputs.binding)), task.state_marker(frontier))
     rows, version = kept.rows_of(added, keys)
     old = rows.select(added.column_names)
     # Outside ANSI mode a sum that overflowed is NULL, and one that overflows now is for Spark to say.
@@ -79,24 +69,19 @@ def change_by_state(
         return None
     shown = shown_groups(plan, sides)
     if shown is None:
-        shown = _shown_by_spark(spark, statements, binding, sides)
+        shown = _shown_by_spark(statements, inputs, sides)
     return StateChange(TableChange(rows=shown, key=keys), kept, TableChange(rows=sides, key=keys), version)
 
 
-def _added_groups(
-    spark: SparkSession,
-    statements: Statements,
-    plan: StatePlan,
-    binding: Binding,
-    on_driver: OnDriver,
-    changed: frozenset[TableName],
-    most: int,
-) -> pa.Table | None:
+def _added_groups(statements: Statements, plan: StatePlan, inputs: Inputs, most: int) -> pa.Table | None:
     """What the change adds to each touched group; None where its keys or its sums are not for Arrow."""
-    node = plan.input_change(changed)
-    added = on_driver.added(plan, node) if node is not None else None
+    node = plan.input_change(inputs.changed)
+    added = inputs.on_driver.added(plan, node) if node is not None else None
+    if added is None and node is not None:
+        inputs = inputs.narrowed(node)
+        added = inputs.on_driver.added(plan, node) if inputs.near else None
     if added is None:
-        frame = spark.sql(statements.sql("added", binding))
+        frame = inputs.spark.sql(statements.sql("added", inputs.binding))
         if any("collate" in frame.schema[key].dataType.simpleString() for key in plan.keys):
             # Keys that are equal without having the same bytes are for Spark to compare.
             return None
@@ -104,14 +89,12 @@ def _added_groups(
     return None if added.num_rows > most or _has_nulls(added, plan.keys) else added
 
 
-def _shown_by_spark(
-    spark: SparkSession, statements: Statements, binding: Binding, sides: pa.Table
-) -> pa.Table:
+def _shown_by_spark(statements: Statements, inputs: Inputs, sides: pa.Table) -> pa.Table:
+    spark, binding = inputs.spark, inputs.binding
     schema = spark.sql(statements.sql("added", binding)).schema
     schema = StructType([*schema.fields, StructField(WEIGHT, LongType(), nullable=False)])
-    with Views(spark) as views:
-        both = quote(views.add(arrow_frame(spark, sides, schema)))
-        return consolidate(spark.sql(statements.sql("change", binding, {SIDES: both})).toArrow())
+    both = quote(inputs.views.add(arrow_frame(spark, sides, schema)))
+    return consolidate(spark.sql(statements.sql("change", binding, {SIDES: both})).toArrow())
 
 
 def _has_nulls(added: pa.Table, keys: Sequence[str]) -> bool:

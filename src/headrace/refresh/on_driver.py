@@ -16,7 +16,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from sqlglot import exp
 
 from headrace.delta.state import StateColumn, StatePlan
-from headrace.plan.expressions import conjuncts
+from headrace.plan.expressions import conjuncts, implied
 from headrace.plan.hidden import SIDE, WEIGHT
 from headrace.plan.nodes import Aggregate, Constant, Filter, Join, Node, Project, Scan, State, UnionAll
 from headrace.plan.types import decimal_of
@@ -35,8 +35,8 @@ _MOST_TAKEN_BACK = 100_000
 
 
 Typed: TypeAlias = tuple[pa.Table, StructType]
-ReadSource: TypeAlias = Callable[[TableName, Sequence[str]], Typed | None]
-"""Gives columns of a source at its new state, where it is small, with their Spark types."""
+ReadSource: TypeAlias = Callable[[TableName, Sequence[str], State], Typed | None]
+"""Gives columns of a source at a state, where it is small, with their Spark types."""
 
 
 class OnDriver:
@@ -110,7 +110,7 @@ class OnDriver:
         columns = [column for _, column in node.names]
         rows, schema = self._change(node) if node.state is State.CHANGE else self._table(node, columns)
         for column in columns:
-            if not _is_plain(schema[column], rows.schema.field(column).type):
+            if not is_plain(schema[column], rows.schema.field(column).type):
                 raise NotInArrow("a type that is compared otherwise")
         weights = {WEIGHT: rows[WEIGHT]} if node.state is State.CHANGE else {}
         return pa.table({name: rows[column] for name, column in node.names} | weights)
@@ -122,18 +122,19 @@ class OnDriver:
         return change.rows, change.schema
 
     def _table(self, node: Scan, columns: Sequence[str]) -> Typed:
-        found = self._read(node.source, columns) if columns else None
-        if found is None:
-            raise NotInArrow("a large table")
-        if node.state is not State.OLD:
+        found = self._read(node.source, columns, node.state) if columns else None
+        if found is not None:
             return found
-        rows, schema = found
-        return _before(rows, self._change(node)[0].select([*columns, WEIGHT])), schema
+        now = self._read(node.source, columns, State.NEW) if columns and node.state is State.OLD else None
+        if now is None:
+            raise NotInArrow("a large table")
+        rows, schema = now
+        return before(rows, self._change(node)[0].select([*columns, WEIGHT])), schema
 
 
-def _before(rows: pa.Table, change: pa.Table) -> pa.Table:
+def before(rows: pa.Table, change: pa.Table, most: int = _MOST_TAKEN_BACK) -> pa.Table:
     """Take a change back."""
-    if rows.num_rows + change.num_rows > _MOST_TAKEN_BACK:
+    if rows.num_rows + change.num_rows > most:
         raise NotInArrow("an old state of many rows")
     now = rows.append_column(WEIGHT, pa.array(np.ones(rows.num_rows, dtype=np.int64)))
     place = change.column_names.index(WEIGHT)
@@ -195,7 +196,8 @@ def _joined(node: Join, left: pa.Table, right: pa.Table) -> pa.Table:
     if node.kind in ("semi", "anti"):
         found = one.join(other.select(names), names, join_type=f"left {node.kind}")
         return found.select(left.column_names)
-    _refuse_many(one.select(names), other.select(names), names)
+    if too_many(one.select(names), other.select(names), names):
+        raise NotInArrow("a join of many rows")
     together = one.join(other, names, join_type="inner" if node.kind == "inner" else "left outer")
     return _chosen_pairs(together.select([*left.column_names, *right.column_names]), others)
 
@@ -221,8 +223,8 @@ def _equal_columns(
     node: Join, left: pa.Table, right: pa.Table
 ) -> tuple[list[tuple[str, str]], list[exp.Expr]]:
     """Tell the pairs of columns that must be equal from the other conditions."""
-    pairs, others = [], []
-    for part in conjuncts(node.on):
+    parts, pairs, others = conjuncts(node.on), [], []
+    for place, part in enumerate((*parts, *implied(parts))):
         match part:
             case exp.EQ(this=exp.Column(name=a), expression=exp.Column(name=b)):
                 if a in right.column_names and b in left.column_names:
@@ -230,19 +232,20 @@ def _equal_columns(
                 if a in left.column_names and b in right.column_names:
                     pairs.append((a, b))
                     continue
-        others.append(part)
+        if place < len(parts):
+            others.append(part)
     return pairs, others
 
 
-def _refuse_many(left: pa.Table, right: pa.Table, names: list[str]) -> None:
-    """Leave a join to Spark that gives more rows than the driver should hold."""
+def too_many(left: pa.Table, right: pa.Table, names: list[str]) -> bool:
+    """Tell whether a join gives more rows than the driver should hold."""
     counts = right.group_by(names, use_threads=False).aggregate([([], "count_all")])
     found = left.join(counts, names, join_type="inner")["count_all"]
-    if (pc.sum(found).as_py() or 0) + left.num_rows > _MOST_JOINED:
-        raise NotInArrow("a join of many rows")
+    pairs = int(pc.sum(found).as_py() or 0)
+    return bool(pairs + left.num_rows > _MOST_JOINED)
 
 
-def _is_plain(field: StructField, type_: pa.DataType) -> bool:
+def is_plain(field: StructField, type_: pa.DataType) -> bool:
     """Tell whether a column's values are the same exactly when Spark says so: no collation, no padding."""
     is_collated = isinstance(field.dataType, StringType) and field.dataType.simpleString() != "string"
     return is_known(type_) and not is_collated and CHAR_TYPE not in (field.metadata or {})

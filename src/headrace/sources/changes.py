@@ -17,9 +17,10 @@ from headrace.sources.arrow_types import UndecodableError
 from headrace.sources.consolidate import consolidate
 from headrace.sources.delta import DeltaSource
 from headrace.sources.difference import Difference, commit_difference, has_exact_feed, net_difference
-from headrace.sources.driver import Wanted, empty_rows, read_rows
+from headrace.sources.driver import read_rows
 from headrace.sources.frames import arrow_frame, spark_schema
 from headrace.sources.log import Commit
+from headrace.sources.parquet import Wanted, empty_rows
 from headrace.sources.spark_changes import consolidate_frame, read_feed, read_files
 from headrace.sources.state import Field, TableState
 from headrace.sources.stated import stated_rows
@@ -36,8 +37,10 @@ _WORTH_IT = 1 << 20
 class Limits:
     """What the driver may read by itself; beyond, or where `driver` is false, Spark reads."""
 
-    rows: int = 2_500_000
-    bytes: int = 96 << 20
+    rows: int = 24_000_000
+    bytes: int = 512 << 20
+    kept: int = 2_500_000
+    """Rows of the change itself, of which the driver holds all; files it reads by slices."""
     driver: bool = True
     feed: bool = True
 
@@ -198,6 +201,9 @@ def _why_not_driver(difference: Difference, limits: Limits) -> str:
         return f"{rows:,} rows to read are more than {limits.rows:,}"
     if difference.bytes > limits.bytes:
         return f"{difference.bytes:,} bytes to read are more than {limits.bytes:,}"
+    held = sum(difference.rows())
+    if held > limits.kept:
+        return f"{held:,} rows to net out are more than {limits.kept:,}"
     return ""
 
 

@@ -64,6 +64,8 @@ def _read_by_jvm(
 ) -> Iterator[DataFrame]:
     """Hand Delta the very files to read: a filter on their names would scan the whole table."""
     jvm: Any = spark._jvm
+    # Delta makes frames in the active session, and a thread may have another one, or none.
+    SparkSession._get_j_spark_session_class(jvm).setActiveSession(spark._jsparkSession)
     log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, source.location)
     none = jvm.scala.Option.empty()
     snapshot = log.getSnapshotAt(new, none, none, False)

@@ -15,6 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from headrace.plan.hidden import WEIGHT
+
 Integers = npt.NDArray[np.int64]
 
 _WIDEST = 2**62
@@ -36,6 +38,16 @@ def row_codes(rows: pa.Table, columns: Sequence[str]) -> Integers:
         codes = codes * size + own
         width *= size
     return codes
+
+
+def difference(now: pa.Table, stored: pa.Table) -> pa.Table:
+    """The rows of now in, those that are stored out; what is the same to storage cancels."""
+    rows = pa.concat_tables([now.select(stored.column_names).cast(stored.schema), stored])
+    _, first, which = np.unique(row_codes(rows, rows.column_names), return_index=True, return_inverse=True)
+    signs = np.where(np.arange(len(rows)) < len(now), 1, -1)
+    net = np.bincount(which, weights=signs, minlength=len(first)).astype(np.int64)
+    kept = np.flatnonzero(net)
+    return rows.take(first[kept]).append_column(WEIGHT, pa.array(net[kept]))
 
 
 def comparable(column: pa.ChunkedArray) -> pa.ChunkedArray:

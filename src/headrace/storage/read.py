@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -21,16 +21,19 @@ from headrace.catalog import SourceVersion
 from headrace.plan.hidden import WEIGHT
 from headrace.sources.arrow_types import UndecodableError
 from headrace.sources.difference import whole_table
-from headrace.sources.driver import Wanted, read_rows
-from headrace.sources.frames import spark_schema
+from headrace.sources.driver import read_rows
+from headrace.sources.frames import CHAR_TYPE, spark_schema
 from headrace.sources.log import DeltaLog
+from headrace.sources.parquet import Wanted, empty_rows
+from headrace.sources.search import read_matching
 from headrace.sources.state import TableState
 from headrace.sql.names import TableName
 from headrace.storage.apply.search import find_rows
 from headrace.storage.apply.skipping import FileFilter
 from headrace.storage.data_files import rows_at as file_rows
+from headrace.storage.data_files import visible_rows
 from headrace.storage.reach import driver_obstacle, reading_obstacle
-from headrace.storage.snapshot import UnreadableLog, read_snapshot
+from headrace.storage.snapshot import Snapshot, UnreadableLog, read_snapshot
 from headrace.storage.table import Storage
 
 # Spark takes these in a path for a pattern or a code.
@@ -42,6 +45,9 @@ _SMALL_BYTES = 16 << 20
 _SMALL_ROWS = 500_000
 # What the driver looks through for the rows of some keys, compressed.
 _SEARCHED_BYTES = 64 << 20
+# What the driver looks through for the rows that a change can meet, compressed, column by column.
+_SEARCHED_COLUMN_BYTES = 256 << 20
+_SEARCHED_TABLE_BYTES = 2 << 30
 # The state of a table with a checkpoint beyond this is Spark's to read.
 _LARGEST_CHECKPOINT = 1 << 20
 
@@ -77,6 +83,19 @@ def stored_rows(storage: Storage, keys: pa.Table, columns: Sequence[str], *, mos
     return pa.concat_tables(parts) if parts else snapshot.arrow_schema.empty_table()
 
 
+def all_rows(storage: Storage, *, most: int) -> pa.Table | None:
+    """Read a whole stream table into Arrow; None where that is for Spark, or `most` rows are exceeded."""
+    try:
+        snapshot = read_snapshot(storage.log)
+        if driver_obstacle(snapshot) or snapshot.rows > most or snapshot.size > _SMALL_BYTES:
+            return None
+        parts = [visible_rows(snapshot, file) for file in snapshot.files]
+    except (UnreadableLog, FileNotFoundError):
+        return None
+    rows = pa.concat_tables([snapshot.arrow_schema.empty_table(), *parts])
+    return rows if rows.num_rows <= most else None
+
+
 def rows_at(spark: SparkSession, storage: Storage, name: TableName, version: int) -> DataFrame:
     """Give all rows of a version, by its files where it is the newest and they are few."""
     frame = _frame(spark, storage.log, None, version)
@@ -101,24 +120,76 @@ def small_table(
     log: DeltaLog, at: SourceVersion, columns: Sequence[str]
 ) -> tuple[pa.Table, StructType] | None:
     """Read columns of a small source at its newest version into Arrow; None where it is not that."""
+    snapshot = _newest(log, at)
+    if snapshot is None:
+        return None
+    whole = whole_table((file.add for file in snapshot.files), snapshot.version)
+    if whole.bytes > _SMALL_BYTES or whole.rows_read > _SMALL_ROWS or len(whole.pieces) > _MOST_FILES:
+        return None
+    try:
+        wanted = _wanted(snapshot, columns)
+        rows = read_rows(log.location, whole, wanted)
+    except (UndecodableError, FileNotFoundError):
+        return None
+    return rows.drop_columns([WEIGHT]), spark_schema(columns, wanted.fields)
+
+
+def searchable(log: DeltaLog, at: SourceVersion, columns: Sequence[str], *, most: int) -> Searchable | None:
+    """Open a source for looking rows up in it; None where only Spark can read it, or should."""
+    snapshot = _newest(log, at)
+    if snapshot is None or snapshot.size > _SEARCHED_TABLE_BYTES or not columns:
+        return None
+    try:
+        wanted = _wanted(snapshot, columns)
+    except UndecodableError:
+        return None
+    # How Spark compares CHAR depends on the table being named itself, and Arrow has no VARIANT.
+    if any(CHAR_TYPE in field.metadata or "variant" in str(field.type) for field in wanted.fields):
+        return None
+    return Searchable(snapshot, wanted, most)
+
+
+class Searchable:
+    """A version of a source, looked through by Arrow on the driver."""
+
+    def __init__(self, snapshot: Snapshot, wanted: Wanted, most: int) -> None:
+        self._snapshot, self._wanted, self._most = snapshot, wanted, most
+        self._pieces = whole_table((file.add for file in snapshot.files), snapshot.version).pieces
+        self.schema = StructType(spark_schema(wanted.names, wanted.fields).fields[:-1])
+        self.arrow_schema = empty_rows(wanted.names, wanted.fields).schema
+
+    def rows(self, tests: Mapping[str, pa.Array]) -> pa.Table | None:
+        """Give the rows whose columns all have one of the values, with their places, if they are few."""
+        files = list(self._snapshot.files)
+        for name, values in tests.items():
+            physical = self._wanted.field(name).physical
+            files = FileFilter(pa.table({physical: values}), [physical]).select(files) if len(values) else []
+        paths = {file.path for file in files}
+        pieces = {number: piece for number, piece in enumerate(self._pieces) if piece.path in paths}
+        try:
+            found = read_matching(
+                self._snapshot.location, pieces, self._wanted, tests, most_bytes=_SEARCHED_COLUMN_BYTES
+            )
+        except (UndecodableError, FileNotFoundError):
+            return None
+        return found if found is not None and found.num_rows <= self._most else None
+
+
+def _newest(log: DeltaLog, at: SourceVersion) -> Snapshot | None:
+    """Give a version as the log tells it, where it is the newest and the driver may read all of that."""
     if not _has_small_log(log, at.version):
         return None
     try:
         snapshot = read_snapshot(log)
     except UnreadableLog:
         return None
-    if at.version != snapshot.version or at.table_id != snapshot.metadata["id"]:
-        return None
-    whole = whole_table((file.add for file in snapshot.files), snapshot.version)
-    if whole.bytes > _SMALL_BYTES or whole.rows_read > _SMALL_ROWS or len(whole.pieces) > _MOST_FILES:
-        return None
+    is_it = at.version == snapshot.version and at.table_id == snapshot.metadata["id"]
+    return snapshot if is_it else None
+
+
+def _wanted(snapshot: Snapshot, columns: Sequence[str]) -> Wanted:
     state = TableState(snapshot.metadata, snapshot.protocol)
-    fields = [field for name in columns if (field := state.field(name)) is not None]
-    try:
-        rows = read_rows(log.location, whole, Wanted.of(state, columns, fields))
-    except (UndecodableError, FileNotFoundError):
-        return None
-    return rows.drop_columns([WEIGHT]), spark_schema(columns, fields)
+    return Wanted.of(state, columns, [field for name in columns if (field := state.field(name)) is not None])
 
 
 def _frame(

@@ -1,0 +1,97 @@
+"""The change of `ORDER BY … LIMIT n` from the stored rows and the change below."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp
+
+from headrace.delta.first import FirstRows
+from headrace.delta.statements import Statements
+from headrace.plan.hidden import SIDE, WEIGHT
+from headrace.refresh.arrow_values import NotInArrow, column_of, is_known
+from headrace.refresh.inputs import Inputs
+from headrace.sources.consolidate import consolidate
+from headrace.storage.apply import TableChange
+from headrace.storage.identity import difference
+from headrace.storage.read import all_rows
+
+
+def change_of_first(statements: Statements, inputs: Inputs, *, most: int) -> TableChange | None:
+    """Compute the change; None where the stored rows, or those that change below, are not for the driver."""
+    first = statements.first
+    assert first is not None
+    stored = all_rows(inputs.task.storage, most=first.limit)
+    # A float that was summed in another order would not be the one that is stored.
+    if stored is None or not all(map(is_known, stored.schema.types)):
+        return None
+    own = dict(first.shown)
+    held = stored.rename_columns([own[name] for name in stored.column_names])
+    with suppress(NotInArrow, pa.ArrowException):
+        moved = _moved(statements, first, inputs, most)
+        rows = first_of(first, held, moved) if moved is not None else None
+        if rows is None and moved is not None:
+            rows = inputs.frame(statements.statement("now")).toArrow().select(held.column_names)
+        if rows is not None:
+            return TableChange(rows=difference(rows.rename_columns(stored.column_names), stored))
+    return None
+
+
+def _moved(statements: Statements, first: FirstRows, inputs: Inputs, most: int) -> pa.Table | None:
+    """What changes below; None where it is too much."""
+    rows, inputs = inputs.changed_rows(first.below)
+    if rows is None:
+        rows = inputs.frame(statements.statement("below")).limit(most + 1).toArrow()
+    return rows if rows.num_rows <= most else None
+
+
+def first_of(first: FirstRows, held: pa.Table, moved: pa.Table) -> pa.Table | None:
+    """The first rows now, given those of before and what changed; None where others may come among them."""
+    before = _weighted(held, 1)
+    change = moved.select(before.column_names).cast(before.schema)
+    known = consolidate(pa.concat_tables([before, change]))
+    # What went without being held came after all that was.
+    known = known.filter(pc.greater(known[WEIGHT], 0))
+    now = known.drop_columns([WEIGHT]).take(np.repeat(np.arange(len(known)), known[WEIGHT].to_numpy()))
+    both = pa.concat_tables([_on_side(now, 0), _on_side(held, 1)])
+    # Among equal rows those of now come first.
+    ordered = both.take(_sorted(both, [*first.order, exp.Ordered(this=exp.column(SIDE))]))
+    is_held = ordered[SIDE].to_numpy()
+    rows = ordered.filter(pa.array(is_held == 0)).drop_columns([SIDE])
+    if held.num_rows >= first.limit:
+        last = int(np.flatnonzero(is_held)[-1])
+        if int((is_held[:last] == 0).sum()) < first.limit:
+            return None
+    return rows.slice(0, first.limit)
+
+
+def _sorted(rows: pa.Table, order: Sequence[exp.Expr]) -> pa.Array:
+    """The places of rows in an order, with NULLs where each of its parts wants them."""
+    columns: dict[str, pa.ChunkedArray] = {}
+    keys: list[tuple[str, str]] = []
+    for place, item in enumerate(order):
+        if not isinstance(item, exp.Ordered):
+            raise NotInArrow("an order of another kind")
+        value = column_of(item.this, rows)
+        if not is_known(value.type):
+            raise NotInArrow("values that are ordered otherwise")
+        is_descending = bool(item.args.get("desc"))
+        nulls_first = item.args.get("nulls_first")
+        nulls_first = not is_descending if nulls_first is None else bool(nulls_first)
+        columns[f"n{place}"] = pc.is_null(value).cast(pa.int8())
+        columns[f"v{place}"] = value
+        keys.append((f"n{place}", "descending" if nulls_first else "ascending"))
+        keys.append((f"v{place}", "descending" if is_descending else "ascending"))
+    return pc.sort_indices(pa.table(columns), sort_keys=keys)
+
+
+def _weighted(rows: pa.Table, weight: int) -> pa.Table:
+    return rows.append_column(WEIGHT, pa.array(np.full(rows.num_rows, weight, dtype=np.int64)))
+
+
+def _on_side(rows: pa.Table, side: int) -> pa.Table:
+    return rows.append_column(SIDE, pa.array(np.full(rows.num_rows, side, dtype=np.int8)))

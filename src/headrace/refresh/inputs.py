@@ -1,0 +1,108 @@
+"""What the statements of one refresh read: changes, sources at both states, and what of these they need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from headrace.delta.parts import made_name
+from headrace.delta.statements import Statement
+from headrace.plan.nodes import Node, State
+from headrace.plan.render import Binding
+from headrace.refresh.needed import MOST_ROWS, Near, Needed, Search
+from headrace.refresh.on_driver import OnDriver, Typed
+from headrace.refresh.task import Task
+from headrace.refresh.views import Views
+from headrace.sources.changes import SourceChange
+from headrace.sources.frames import arrow_frame, computed
+from headrace.sources.registry import Sources
+from headrace.sql.names import TableName, quote
+from headrace.storage.read import searchable, small_table
+
+# A result beyond this stays in Spark; nothing of ours grows with the table on the driver.
+DRIVER_ROWS = 500_000
+# A larger change meets a good part of its tables, and Spark joins them faster than they are looked up.
+_MOST_CHANGED = 200_000
+
+
+@dataclass
+class Inputs:
+    """Sources and their changes for queries on Spark and for the driver."""
+
+    spark: SparkSession
+    sources: Sources
+    task: Task
+    changes: Mapping[TableName, SourceChange]
+    views: Views
+    near: Mapping[TableName, Near] = field(default_factory=dict)
+    _named: dict[tuple[TableName, State], str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.on_driver = OnDriver(self.changes, self._read)
+
+    @property
+    def changed(self) -> frozenset[TableName]:
+        return frozenset(self.changes)
+
+    @property
+    def binding(self) -> Binding:
+        """Bind sources and their changes; what is not a relation yet becomes a view when it is asked for."""
+
+        def bind(name: TableName, state: State) -> str:
+            if state is not State.CHANGE and name not in self.near:
+                frontier = (self.task.table.frontier or {}) if state is State.OLD else self.task.frontier
+                return self.sources.pins.relation(name, frontier[str(name)])
+            if (name, state) not in self._named:
+                self._named[name, state] = quote(self._view(name, state))
+            return self._named[name, state]
+
+        return bind
+
+    def narrowed(self, root: Node, given: Mapping[str, Typed] | None = None) -> Inputs:
+        """Take of large sources only the rows that a plan needs, where they can be found quickly."""
+        sizes = [change.rows.num_rows for change in self.changes.values() if change.rows is not None]
+        if len(sizes) < len(self.changes) or sum(sizes) > _MOST_CHANGED:
+            return self
+        made = {made_name(name): rows for name, rows in (given or {}).items()}
+        near = Needed(root, self.changes, self._open, made).tables()
+        if not near:
+            return self
+        return Inputs(self.spark, self.sources, self.task, self.changes, self.views, near)
+
+    def changed_rows(self, node: Node) -> tuple[pa.Table | None, Inputs]:
+        """Compute a change on the driver; None where that is for Spark, with what Spark should then read."""
+        rows = self.on_driver.change(node)
+        if rows is not None:
+            return rows, self
+        inputs = self.narrowed(node)
+        return (inputs.on_driver.change(node) if inputs.near else None), inputs
+
+    def frame(self, statement: Statement, made: dict[str, str] | None = None) -> DataFrame:
+        """The result of a statement, whose parts are computed first and stay until the views are dropped."""
+        made = {} if made is None else made
+        for part in statement.parts:
+            rows = computed(self.spark, self.spark.sql(part.write(self.binding, made)), DRIVER_ROWS)
+            made[part.name] = quote(self.views.add(rows))
+        return self.spark.sql(statement.write(self.binding, made))
+
+    def _view(self, name: TableName, state: State) -> str:
+        if state is State.CHANGE:
+            return self.views.add(self.changes[name].to_frame(self.spark))
+        near = self.near[name]
+        rows = near.old if state is State.OLD else near.new
+        return self.views.add(arrow_frame(self.spark, rows, near.schema))
+
+    def _read(self, name: TableName, columns: Sequence[str], state: State) -> Typed | None:
+        near = self.near.get(name)
+        if near is not None:
+            return (near.old if state is State.OLD else near.new).select(list(columns)), near.schema
+        if state is State.OLD:
+            return None
+        return small_table(self.sources.find(name).log, self.task.frontier[str(name)], columns)
+
+    def _open(self, name: TableName, columns: Sequence[str]) -> Search | None:
+        at = self.task.frontier[str(name)]
+        return searchable(self.sources.find(name).log, at, columns, most=MOST_ROWS)

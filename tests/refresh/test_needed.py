@@ -1,0 +1,172 @@
+"""The rows that a change can meet are enough: over them alone it comes out the same."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructField, StructType
+
+from headrace.delta.contract import consolidated
+from headrace.delta.keyed import keyed_change
+from headrace.delta.parts import is_made, made_name
+from headrace.plan.nodes import Node, State
+from headrace.plan.render import render
+from headrace.refresh.needed import Limits, Near, Needed
+from headrace.sources.search import ROW
+from headrace.sql.names import TableName
+from tests.algebra.campaign import change_of
+from tests.algebra.engine import Database, Rows, Subject, bind, name_of
+from tests.algebra.queries import Generator, random_row, random_schema
+from tests.refresh.test_on_driver import source_change, spark_type
+
+CASES = 400
+KEYS = "keys"
+
+
+@dataclass
+class InDuckDB:
+    """A source in which rows are looked up."""
+
+    database: Database
+    name: TableName
+    columns: Sequence[str]
+
+    def __post_init__(self) -> None:
+        listed = ", ".join(f'"{column}"' for column in self.columns)
+        table = bind(self.name, State.NEW)
+        self._rows = self.database.connection.sql(
+            f"SELECT {listed}, rowid AS {ROW} FROM {table}"
+        ).to_arrow_table()
+        types = dict(self.database.schemas[self.name.table])
+        fields = [StructField(column, spark_type(types[column])) for column in self.columns]
+        self.schema, self.arrow_schema = StructType(fields), self._rows.schema
+
+    def rows(self, tests: Limits) -> pa.Table:
+        found = self._rows
+        for name, values in tests.items():
+            found = found.filter(pc.is_in(found[name], value_set=values))
+        return found
+
+
+def needed(
+    subject: Subject, changed: frozenset[TableName], root: Node, keys: pa.Table | None = None
+) -> dict[TableName, Near]:
+    changes = {name: source_change(subject.database, name.table) for name in changed}
+    given = {made_name(KEYS): (keys, from_arrow_schema(keys.schema))} if keys is not None else {}
+    return Needed(root, changes, partial(InDuckDB, subject.database), given).tables()
+
+
+def run(subject: Subject, root: Node, near: dict[TableName, Near]) -> Rows:
+    """Run a plan in which the rows needed stand for their tables."""
+    database = subject.database
+    for name, rows in near.items():
+        for state, table in (("old", rows.old), ("new", rows.new)):
+            database.connection.register(f"{name.table}_near_{state}", table)
+
+    def bound(name: TableName, state: State) -> str:
+        if is_made(name):
+            return name.table
+        return (
+            f"{name.table}_near_{state.value}"
+            if name in near and state is not State.CHANGE
+            else bind(name, state)
+        )
+
+    return Counter(database.run(render(root, bound, dialect="duckdb")))
+
+
+def check(subject: Subject, changed: frozenset[TableName]) -> tuple[int, int]:
+    """Compare all queries of a change; tell of how many tables rows were left out, and of how many none."""
+    change = subject.compiled(changed).change
+    if change is None:
+        return 0, 0
+    root = consolidated(change)
+    tables = needed(subject, changed, root)
+    assert run(subject, root, tables) == run(subject, root, {}), subject.text
+    keyed = keyed_change(subject.plan, changed)
+    if keyed is not None:
+        some = needed(subject, changed, keyed.touched)
+        assert set(run(subject, keyed.touched, some)) == set(run(subject, keyed.touched, {})), subject.text
+        keys = subject.database.connection.sql(render(keyed.touched, bind, dialect="duckdb")).to_arrow_table()
+        subject.database.connection.register(KEYS, keys)
+        now = keyed.rows_of(KEYS)
+        assert run(subject, now, needed(subject, changed, now, keys)) == run(subject, now, {}), subject.text
+    sizes = {name: subject.database.rows[name.table].total() for name in tables}
+    fewer = sum(rows.new.num_rows < sizes[name] for name, rows in tables.items())
+    return fewer, len(tables) - fewer
+
+
+def test_random_changes_come_out_alike_over_the_rows_they_need() -> None:
+    fewer = 0
+    for seed in range(CASES):
+        random = Random(seed)
+        schema = random_schema(random)
+        start = {table: Counter(random_row(random, schema[table]) for _ in range(8)) for table in schema}
+        database = Database.shared(schema, start)
+        subject = Subject(database, Generator(random, schema).query(random.choice((0, 1, 1, 2))).sql)
+        changing = random.sample(sorted(schema), random.choice((1, 1, 2)))
+        database.change({table: change_of(random, database, table) for table in changing})
+        fewer += check(subject, frozenset(map(name_of, changing)))[0]
+    assert fewer > CASES / 10
+
+
+SCHEMA = {
+    "c": [("id", "INTEGER"), ("name", "VARCHAR")],
+    "o": [("oid", "INTEGER"), ("cid", "INTEGER"), ("day", "INTEGER")],
+    "l": [("loid", "INTEGER"), ("part", "INTEGER"), ("price", "INTEGER")],
+}
+START = {
+    "c": Counter([(i, f"n{i}") for i in range(40)] + [(None, "none")]),
+    "o": Counter((i, i % 40, i % 7) for i in range(200)),
+    "l": Counter((i % 200, i % 50, i % 9) for i in range(800)),
+}
+
+
+@pytest.mark.parametrize(
+    ("query", "most"),
+    {
+        "three joins": (
+            "SELECT name, SUM(price) s FROM c, o, l WHERE id = cid AND oid = loid GROUP BY name",
+            100,
+        ),
+        "an outer join": ("SELECT name, oid FROM c LEFT JOIN o ON id = cid AND day > 2", 20),
+        "exists": ("SELECT oid FROM o WHERE EXISTS (SELECT 1 FROM l WHERE loid = oid AND price > 7)", 40),
+        "not in": ("SELECT name FROM c WHERE id NOT IN (SELECT cid FROM o WHERE day = 1)", 999),
+        "groups below a join": (
+            "SELECT name, n FROM c JOIN (SELECT cid, COUNT(*) n FROM o GROUP BY cid) g ON id = cid",
+            20,
+        ),
+        "a window": ("SELECT oid, RANK() OVER (PARTITION BY cid ORDER BY day) r FROM o", 20),
+        "a maximum": ("SELECT cid, MAX(day) m FROM o GROUP BY cid", 20),
+        "a set operation": ("SELECT id FROM c EXCEPT SELECT cid FROM o WHERE day < 3", 20),
+    }.values(),
+)
+def test_a_small_change_needs_few_rows(query: str, most: int) -> None:
+    database = Database(SCHEMA, {name: Counter(rows) for name, rows in START.items()})
+    subject = Subject(database, query)
+    database.change(
+        {
+            "c": Counter({(3, "n3"): -1, (3, "other"): 1, (None, "none"): -1}),
+            "o": Counter({(17, 17, 3): -1, (17, 18, 3): 1, (900, None, 1): 1}),
+            "l": Counter({(44, 44, 8): -1, (17, 7, 5): 1}),
+        }
+    )
+    changed = frozenset(name for name in map(name_of, SCHEMA) if name in subject.analysis.sources)
+    change = subject.compiled(changed).change
+    assert change is not None
+    root = consolidated(change)
+    tables = needed(subject, changed, root)
+    found = run(subject, root, tables)
+    assert found == run(subject, root, {})
+    assert found
+    if most < 999:
+        assert set(tables) == set(changed)
+    assert all(near.new.num_rows <= most for near in tables.values())

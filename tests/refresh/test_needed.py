@@ -55,6 +55,12 @@ class InDuckDB:
             found = found.filter(pc.is_in(found[name], value_set=values))
         return found
 
+    def expected(self, tests: Limits) -> float:
+        return float(sum(map(len, tests.values())))
+
+    def close(self) -> None:
+        """There is nothing to forget."""
+
 
 def needed(
     subject: Subject, changed: frozenset[TableName], root: Node, keys: pa.Table | None = None

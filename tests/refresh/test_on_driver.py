@@ -21,11 +21,12 @@ from pyspark.sql.types import (
     StructField,
     StructType,
 )
-from sqlglot import parse_one
+from sqlglot import exp, parse_one
 
 from headrace.delta.state import state_plan
 from headrace.plan.hidden import WEIGHT
-from headrace.plan.nodes import State
+from headrace.plan.nodes import Aggregate, Constant, State
+from headrace.refresh.arrow_groups import aggregated
 from headrace.refresh.arrow_values import NotInArrow, column_of, value_of
 from headrace.refresh.on_driver import OnDriver, Typed, shown_groups
 from headrace.sources.changes import SourceChange
@@ -165,6 +166,47 @@ def test_these_are_computed_on_the_driver(table: str, text: str) -> None:
         # Decimals times weights of more than one are for Spark.
         weights = database.run(f"SELECT max(abs({WEIGHT})) FROM {tables[0]}_change")[0][0] or 1
         assert (by_state if "GROUP" in text or "SUM" in text else by_change) or (table == "d" and weights > 1)
+
+
+@pytest.mark.parametrize(
+    ("table", "text"),
+    [
+        ("t", "SELECT k, MIN(a) AS lo, MAX(id) AS hi, COUNT(a) AS c, SUM(a) AS s FROM t GROUP BY k"),
+        ("t", "SELECT s, COUNT(*) AS n FROM (SELECT s, k, MAX(a) AS m FROM t GROUP BY s, k) GROUP BY s, m"),
+        ("d", "SELECT k, MAX(price) AS hi, SUM(price) AS s, SUM(price * 2) AS x FROM d GROUP BY k"),
+        ("t d", "SELECT t.id, g.m FROM t JOIN (SELECT k, MAX(price) AS m FROM d GROUP BY k) g ON t.k = g.k"),
+    ],
+)
+def test_groups_are_computed_on_the_driver(table: str, text: str) -> None:
+    random, database = Random(11), Database(TYPED, {})
+    subject, tables = Subject(database, text), table.split()
+    changes = 0
+    for _ in range(20):
+        database.change({each: random_change(random, database, each) for each in tables})
+        by_change, _ = check(subject, frozenset(map(name_of, tables)))
+        assert by_change
+        changes += bool(subject.change(frozenset(map(name_of, tables))))
+    assert changes > 10
+
+
+@pytest.mark.parametrize(
+    "aggregate", ["SUM(DISTINCT i)", "MAX(s)", "AVG(i)", "SUM(x)", "FIRST(i)", "SUM(big)"]
+)
+def test_aggregates_that_spark_may_compute_otherwise(aggregate: str) -> None:
+    rows = pa.table({"i": [1, 2], "s": ["a", "b"], "x": [1.0, 2.0], "big": [1 << 61, 1 << 61]})
+    below = Constant(exp.Null(), ("i", "s", "x", "big"))
+    parsed = parse_one(aggregate, dialect=VerbatimSpark)
+    with pytest.raises(NotInArrow):
+        aggregated(Aggregate(below, ("i",), (("a", parsed),)), rows)
+
+
+def test_averages_are_rounded_as_spark_rounds_them() -> None:
+    prices = [Decimal(text) for text in ("0.01", "0.01", "0.02", "-0.01", "-0.01", "-0.02")]
+    rows = pa.table({"g": [1, 1, 1, 2, 2, 2], "p": pa.array(prices, pa.decimal128(10, 2))})
+    parsed = parse_one("AVG(p)", dialect=VerbatimSpark)
+    found = aggregated(Aggregate(Constant(exp.Null(), ("g", "p")), ("g",), (("a", parsed),)), rows)
+    assert found["a"].type == pa.decimal128(14, 6)
+    assert found["a"].to_pylist() == [Decimal("0.013333"), Decimal("-0.013333")]
 
 
 def test_rows_without_columns_are_left_to_spark() -> None:

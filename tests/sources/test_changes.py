@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from pyspark.sql import SparkSession
 
 from headrace import Headrace, HeadraceError
 from headrace.sources.changes import Limits, estimate_changes
@@ -203,3 +204,13 @@ def test_an_update_of_one_row_is_estimated_as_such(lake: Headrace) -> None:
     )
     estimate = estimate_changes(source, at(source, start), at(source, newest(source)))
     assert (estimate.gained, estimate.lost) == (4, 4), "a thousand rows were copied only"
+
+
+def test_a_change_in_spark_belongs_to_the_session_that_asked(lake: Headrace) -> None:
+    lake.sql("CREATE TABLE asked (a INT) USING delta")
+    lake.sql("INSERT INTO asked VALUES (1), (2)")
+    # A thread of its own has no active session, and Delta would take the process's first one.
+    SparkSession._get_j_spark_session_class(lake.spark._jvm).clearActiveSession()
+    found = change(lake, "asked", 0, limits=Limits(driver=False, feed=False))
+    found.to_frame(lake.spark).createOrReplaceTempView("seen")
+    assert lake.spark.sql("SELECT a FROM seen").count() == 2

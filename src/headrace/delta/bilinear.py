@@ -24,6 +24,9 @@ class Flat:
     inputs: tuple[Node, ...]
     conditions: tuple[exp.Expr, ...]
 
+    def known_conditions(self) -> list[Condition]:
+        return [Condition(part, frozenset(columns_in(part))) for part in self.conditions]
+
 
 @dataclass(frozen=True)
 class Condition:
@@ -56,22 +59,22 @@ def is_join_tree(node: Node) -> bool:
 def join_tree(differ: Differ, node: Node) -> Change:
     """The sum of one term for each input that changed."""
     flat = flatten(node)
-    conditions = [Condition(part, frozenset(columns_in(part))) for part in flat.conditions]
+    conditions = flat.known_conditions()
     changes = [differ.change(child) for child in flat.inputs]
     terms = []
     for place, change in enumerate(changes):
         if change is not None:
             before = [differ.old(child) for child in flat.inputs[:place]]
             after = [differ.new(child) for child in flat.inputs[place + 1 :]]
-            terms.append(_term(change, [*before, *after], conditions))
+            terms.append(joined(change, [*before, *after], conditions))
     rule = Rule("bilinear", f"{len(terms)} of {len(flat.inputs)} inputs change: one term for each")
     return (sum_of(terms, node) if terms else None), rule
 
 
-def _term(change: Node, others: Sequence[Node], conditions: Sequence[Condition]) -> Node:
-    """Join the change with the others, always next with one that a condition connects."""
+def joined(first: Node, others: Sequence[Node], conditions: Sequence[Condition]) -> Node:
+    """Join an input with the others, always next with one that a condition connects."""
     pending, waiting = list(conditions), list(others)
-    node = _filtered(change, pending)
+    node = _filtered(first, pending)
     while waiting:
         following = _connected(node, waiting, pending)
         waiting.remove(following)

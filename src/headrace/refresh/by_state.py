@@ -76,10 +76,9 @@ def change_by_state(statements: Statements, inputs: Inputs, *, most: int) -> Sta
 def _added_groups(statements: Statements, plan: StatePlan, inputs: Inputs, most: int) -> pa.Table | None:
     """What the change adds to each touched group; None where its keys or its sums are not for Arrow."""
     node = plan.input_change(inputs.changed)
-    added = inputs.on_driver.added(plan, node) if node is not None else None
-    if added is None and node is not None:
-        inputs = inputs.narrowed(node)
-        added = inputs.on_driver.added(plan, node) if inputs.near else None
+    if node is None:
+        return None
+    added, inputs = inputs.computed(node, lambda on_driver: on_driver.added(plan, node))
     if added is None:
         frame = inputs.spark.sql(statements.sql("added", inputs.binding))
         if any("collate" in frame.schema[key].dataType.simpleString() for key in plan.keys):

@@ -102,12 +102,9 @@ def _touched_keys(
     statements: Statements, inputs: Inputs, made: dict[str, str]
 ) -> tuple[DataFrame, pa.Table | None]:
     """Give the keys that a change touches as a frame and, where they are few, as Arrow rows too."""
-    spark, few = inputs.spark, None
-    if statements.touched is not None:
-        few = inputs.on_driver.rows(statements.touched)
-        if few is None:
-            inputs = inputs.narrowed(statements.touched)
-            few = inputs.on_driver.rows(statements.touched) if inputs.near else None
+    spark, few, touched = inputs.spark, None, statements.touched
+    if touched is not None:
+        few, inputs = inputs.computed(touched, lambda on_driver: on_driver.rows(touched))
     if few is not None and few.num_rows <= DRIVER_ROWS:
         return arrow_frame(spark, few, from_arrow_schema(few.schema)), few
     keys = inputs.frame(statements.statement("keys"), made)

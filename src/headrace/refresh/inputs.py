@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -26,6 +26,7 @@ from headrace.storage.read import searchable, small_table
 DRIVER_ROWS = 500_000
 # A larger change meets a good part of its tables, and Spark joins them faster than they are looked up.
 _MOST_CHANGED = 200_000
+_MOST_HANDED_OVER = 50_000
 
 
 @dataclass
@@ -42,6 +43,8 @@ class Inputs:
 
     def __post_init__(self) -> None:
         self.on_driver = OnDriver(self.changes, self._read)
+        """Computes what follows from the changes, and from tables as far as these are small."""
+        self.changes_alone = OnDriver(self.changes, lambda *_: None)
 
     @property
     def changed(self) -> frozenset[TableName]:
@@ -52,7 +55,7 @@ class Inputs:
         """Bind sources and their changes; what is not a relation yet becomes a view when it is asked for."""
 
         def bind(name: TableName, state: State) -> str:
-            if state is not State.CHANGE and name not in self.near:
+            if state is not State.CHANGE and not self._is_handed_over(name):
                 frontier = (self.task.table.frontier or {}) if state is State.OLD else self.task.frontier
                 return self.sources.pins.relation(name, frontier[str(name)])
             if (name, state) not in self._named:
@@ -74,11 +77,17 @@ class Inputs:
 
     def changed_rows(self, node: Node) -> tuple[pa.Table | None, Inputs]:
         """Compute a change on the driver; None where that is for Spark, with what Spark should then read."""
-        rows = self.on_driver.change(node)
+        return self.computed(node, lambda on_driver: on_driver.change(node))
+
+    def computed(
+        self, node: Node, compute: Callable[[OnDriver], pa.Table | None]
+    ) -> tuple[pa.Table | None, Inputs]:
+        """Compute something of a plan on the driver, first without reading any table."""
+        rows = compute(self.changes_alone)
         if rows is not None:
             return rows, self
         inputs = self.narrowed(node)
-        return (inputs.on_driver.change(node) if inputs.near else None), inputs
+        return compute(inputs.on_driver), inputs
 
     def frame(self, statement: Statement, made: dict[str, str] | None = None) -> DataFrame:
         """The result of a statement, whose parts are computed first and stay until the views are dropped."""
@@ -87,6 +96,11 @@ class Inputs:
             rows = computed(self.spark, self.spark.sql(part.write(self.binding, made)), DRIVER_ROWS)
             made[part.name] = quote(self.views.add(rows))
         return self.spark.sql(statement.write(self.binding, made))
+
+    def _is_handed_over(self, name: TableName) -> bool:
+        """Tell whether Spark gets the rows needed; many of them take it longer than reading the table."""
+        near = self.near.get(name)
+        return near is not None and max(near.old.num_rows, near.new.num_rows) <= _MOST_HANDED_OVER
 
     def _view(self, name: TableName, state: State) -> str:
         if state is State.CHANGE:

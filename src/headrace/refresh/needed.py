@@ -11,9 +11,10 @@ does is taken for true, a column that it does not compute is left out and limits
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, reduce
+from functools import reduce
 from typing import Protocol, TypeAlias
 
 import pyarrow as pa
@@ -65,6 +66,12 @@ class Search(Protocol):
     def rows(self, tests: Limits) -> pa.Table | None:
         """Give the rows that have the values, with the place of each; None where they are too many."""
 
+    def expected(self, tests: Limits) -> float:
+        """Estimate how many rows have the values."""
+
+    def close(self) -> None:
+        """Forget what was read."""
+
 
 OpenSource: TypeAlias = Callable[[TableName, Sequence[str]], Search | None]
 
@@ -89,7 +96,8 @@ class Needed:
         given: Mapping[TableName, Typed] | None = None,
     ) -> None:
         self._changes = changes
-        self._open = cache(lambda name: open_source(name, self._columns[name]))
+        self._open_source = open_source
+        self._opened: dict[TableName, Search | None] = {}
         self._given = {name: _plain(*typed) for name, typed in (given or {}).items()}
         self._columns = _columns_read(root)
         self._whole: set[TableName] = set()
@@ -100,7 +108,17 @@ class Needed:
         self._done: dict[tuple[object, ...], pa.Table | None] = {}
         self._values: dict[tuple[int, str, bool], pa.Array] = {}
         self._seeds = _seeds(root)
-        self._rows(root, {})
+        try:
+            self._rows(root, {})
+        finally:
+            for source in self._opened.values():
+                if source is not None:
+                    source.close()
+
+    def _open(self, name: TableName) -> Search | None:
+        if name not in self._opened:
+            self._opened[name] = self._open_source(name, self._columns[name])
+        return self._opened[name]
 
     def tables(self) -> dict[TableName, Near]:
         """Give the sources of which only some rows are needed."""
@@ -253,12 +271,24 @@ class Needed:
             found[other] = self._values[key]
         return found
 
-    def _rank(self, node: Node, limits: Limits) -> int:
+    def _rank(self, node: Node, limits: Limits) -> tuple[int, float]:
+        """Order the inputs of joins by how much each promises to hold."""
         if WEIGHT in node.columns:
+            return 0, 0
+        within = _within(limits, node.columns)
+        if within:
+            return 1, self._expected(node, within)
+        return (2 if id(node) in self._seeds else 3), 0
+
+    def _expected(self, node: Node, limits: Limits) -> float:
+        """Estimate how many rows are within limits; what is no plain table goes first."""
+        while isinstance(node, Filter):
+            node = node.child
+        if not isinstance(node, Scan) or node.state is State.CHANGE or is_made(node.source):
             return 0
-        if _within(limits, node.columns):
-            return 1
-        return 2 if id(node) in self._seeds else 3
+        source = self._open(node.source)
+        tests = {column: limits[own] for own, column in node.names if own in limits}
+        return source.expected(tests) if source is not None else math.inf
 
 
 def _columns_read(root: Node) -> dict[TableName, tuple[str, ...]]:

@@ -15,11 +15,13 @@ import pyarrow.compute as pc
 from pyspark.sql.types import StringType, StructField, StructType
 from sqlglot import exp
 
+from headrace.delta.bilinear import flatten, is_join_tree, joined
 from headrace.delta.state import StateColumn, StatePlan
 from headrace.plan.expressions import conjuncts, implied
 from headrace.plan.hidden import SIDE, WEIGHT
 from headrace.plan.nodes import Aggregate, Constant, Filter, Join, Node, Project, Scan, State, UnionAll
 from headrace.plan.types import decimal_of
+from headrace.refresh.arrow_groups import aggregated
 from headrace.refresh.arrow_values import NotInArrow, alike, arrow_type, column_of, is_known, truth_of
 from headrace.sources.changes import SourceChange
 from headrace.sources.consolidate import consolidate
@@ -30,6 +32,7 @@ from headrace.sql.names import TableName
 _MOST_INTEGER = 1 << 62
 _MOST_DECIMAL = 10**37
 _MOST_JOINED = 500_000
+_PLACE = "__hr_place"
 # An old state is the new one less the change, which counts every row.
 _MOST_TAKEN_BACK = 100_000
 
@@ -46,6 +49,7 @@ class OnDriver:
         self._changes = changes
         self._read = read
         self._done: dict[int, tuple[Node, pa.Table]] = {}
+        self._held: list[Node] = []
 
     @property
     def changed(self) -> frozenset[TableName]:
@@ -92,19 +96,40 @@ class OnDriver:
             case Constant(names=(name,), relation=exp.Values()) if name == SIDE:
                 signs = [int(row.expressions[0].sql()) for row in node.relation.expressions]
                 return pa.table({SIDE: pa.array(signs, pa.int64())})
+            case Filter() | Join(kind="inner") if is_join_tree(node):
+                return self._joined_tree(node)
             case Filter():
                 return _filtered(self._rows(node.child), node.condition)
-            case Join(kind="inner" | "left" | "semi" | "anti", matches=None):
-                # The change comes first: where it is for Spark, no table is read in vain.
-                sides = {
-                    id(one): one for one in sorted(node.inputs, key=lambda one: WEIGHT not in one.columns)
-                }
-                rows = {key: self._rows(one) for key, one in sides.items()}
-                return _joined(node, rows[id(node.left)], rows[id(node.right)])
-            case Aggregate(aggregates=()) if node.keys:
-                below = self._rows(node.child)
-                return below.group_by(list(node.keys), use_threads=False).aggregate([])
+            case Join(kind="left" | "semi" | "anti", matches=None):
+                left, right = self._each(node.inputs)
+                return _joined(node, left, right)
+            case Aggregate() if node.keys:
+                return aggregated(node, self._rows(node.child))
         raise NotInArrow(type(node).__name__)
+
+    def _each(self, inputs: Sequence[Node]) -> list[pa.Table]:
+        """The rows of all inputs, the change first: where that is for Spark, no table is read in vain."""
+        rows = {id(one): self._rows(one) for one in sorted(inputs, key=lambda one: WEIGHT not in one.columns)}
+        return [rows[id(one)] for one in inputs]
+
+    def _joined_tree(self, node: Node) -> pa.Table:
+        """Join the smallest input first with what a condition connects to it; products come last."""
+        flat = flatten(node)
+        sizes = [rows.num_rows for rows in self._each(flat.inputs)]
+        first = flat.inputs[sizes.index(min(sizes))]
+        others = [one for one in flat.inputs if one is not first]
+        tree = joined(first, others, flat.known_conditions())
+        self._held.append(tree)
+        return self._in_order(tree).select(list(node.columns))
+
+    def _in_order(self, node: Node) -> pa.Table:
+        """The rows of joins as they are, and of their inputs, which are known already."""
+        match node:
+            case Join() if id(node) not in self._done:
+                return _joined(node, self._in_order(node.left), self._in_order(node.right))
+            case Filter() if id(node) not in self._done:
+                return _filtered(self._in_order(node.child), node.condition)
+        return self._rows(node)
 
     def _scanned(self, node: Scan) -> pa.Table:
         columns = [column for _, column in node.names]
@@ -178,28 +203,48 @@ def _filtered(rows: pa.Table, condition: exp.Expr) -> pa.Table:
 
 
 def _joined(node: Join, left: pa.Table, right: pa.Table) -> pa.Table:
-    """Join by equal columns, in which NULL equals nothing; other conditions choose among the pairs."""
+    """Join by equal columns; other conditions choose among the pairs."""
     pairs, others = _equal_columns(node, left, right)
-    if node.kind == "inner" and not pairs:
-        return _chosen_pairs(_paired(left, right), others)
-    if (
-        not pairs
-        or (node.kind != "inner" and others)
-        or (node.kind == "left" and WEIGHT in right.column_names)
-    ):
-        raise NotInArrow("a join that is not by equal columns alone")
-    names = [f"__hr_on{place}" for place in range(len(pairs))]
-    keys = [alike([left[a], right[b]]) for a, b in pairs]
+    if node.kind == "inner":
+        return _chosen_pairs(_pairs(left, right, pairs), others)
+    if not pairs or (node.kind == "left" and WEIGHT in right.column_names):
+        raise NotInArrow("a join that is not by equal columns")
+    numbered = left.append_column(_PLACE, pa.array(np.arange(left.num_rows)))
+    met = _chosen_pairs(_pairs(numbered, right, pairs), others)
+    with_partner = np.zeros(left.num_rows, dtype=np.bool_)
+    with_partner[met[_PLACE].to_numpy()] = True
+    if node.kind == "semi":
+        return left.filter(pa.array(with_partner))
+    alone = left.filter(pa.array(~with_partner))
+    if node.kind == "anti":
+        return alone
+    for field in right.schema:
+        alone = alone.append_column(field, pa.nulls(alone.num_rows, field.type))
+    met = met.drop_columns([_PLACE])
+    return pa.concat_tables([met, alone.select(met.column_names).cast(met.schema)])
+
+
+def _pairs(left: pa.Table, right: pa.Table, equal: Sequence[tuple[str, str, bool]]) -> pa.Table:
+    if not equal:
+        return _paired(left, right)
+    keys = [key for a, b, nulls in equal for key in _keys(left[a], right[b], nulls=nulls)]
+    names = [f"__hr_on{place}" for place in range(len(keys))]
     one, other = left, right
     for name, (a, b) in zip(names, keys, strict=True):
         one, other = one.append_column(name, a), other.append_column(name, b)
-    if node.kind in ("semi", "anti"):
-        found = one.join(other.select(names), names, join_type=f"left {node.kind}")
-        return found.select(left.column_names)
     if too_many(one.select(names), other.select(names), names):
         raise NotInArrow("a join of many rows")
-    together = one.join(other, names, join_type="inner" if node.kind == "inner" else "left outer")
-    return _chosen_pairs(together.select([*left.column_names, *right.column_names]), others)
+    return one.join(other, names, join_type="inner").select([*left.column_names, *right.column_names])
+
+
+def _keys(left: pa.ChunkedArray, right: pa.ChunkedArray, *, nulls: bool) -> list[Sequence[pa.ChunkedArray]]:
+    """Columns by which Arrow joins, to which NULL equals nothing; where it should, being NULL is one more."""
+    both = alike([left, right])
+    if not nulls or not (left.null_count and right.null_count):
+        return [both]
+    some = next((value for value in both[0].drop_null().slice(0, 1)), pa.scalar(0))
+    filled = [pc.fill_null(side, some.cast(side.type)) for side in both]
+    return [filled, [pc.is_null(side) for side in both]]
 
 
 def _paired(left: pa.Table, right: pa.Table) -> pa.Table:
@@ -221,20 +266,23 @@ def _chosen_pairs(pairs: pa.Table, conditions: Sequence[exp.Expr]) -> pa.Table:
 
 def _equal_columns(
     node: Join, left: pa.Table, right: pa.Table
-) -> tuple[list[tuple[str, str]], list[exp.Expr]]:
-    """Tell the pairs of columns that must be equal from the other conditions."""
+) -> tuple[list[tuple[str, str, bool]], list[exp.Expr]]:
+    """Tell the columns that must be equal, and whether NULL equals NULL, from the other conditions."""
     parts, pairs, others = conjuncts(node.on), [], []
     for place, part in enumerate((*parts, *implied(parts))):
         match part:
-            case exp.EQ(this=exp.Column(name=a), expression=exp.Column(name=b)):
+            case (
+                exp.EQ(this=exp.Column(name=a), expression=exp.Column(name=b))
+                | exp.NullSafeEQ(this=exp.Column(name=a), expression=exp.Column(name=b))
+            ):
                 if a in right.column_names and b in left.column_names:
                     a, b = b, a
                 if a in left.column_names and b in right.column_names:
-                    pairs.append((a, b))
+                    pairs.append((a, b, isinstance(part, exp.NullSafeEQ)))
                     continue
         if place < len(parts):
             others.append(part)
-    return pairs, others
+    return list(dict.fromkeys(pairs)), others
 
 
 def too_many(left: pa.Table, right: pa.Table, names: list[str]) -> bool:

@@ -23,6 +23,7 @@ CHANGE_TYPE = "_change_type"
 # Files up to so many rows are read at once, and others in slices.
 _AT_ONCE = 1_000_000
 _SLICE = 1 << 17
+_TEXT_BYTES = 32
 _KNOWN_FEATURES = frozenset(
     {
         "columnMapping",
@@ -94,6 +95,13 @@ class DataFile:
         chunks = (group.column(place) for group in groups for place in range(group.num_columns))
         names = set(self._stored.values())
         return sum(c.total_compressed_size for c in chunks if c.path_in_schema.split(".")[0] in names)
+
+    @property
+    def decoded_bytes(self) -> int:
+        """Estimate what the wanted columns take in memory."""
+        fixed = [arrow_type(column.type) for column in self.wanted.fields]
+        widths = (kind.bit_width // 8 if pa.types.is_primitive(kind) else _TEXT_BYTES for kind in fixed)
+        return self.count * sum(widths)
 
     def slices(self) -> Iterator[Slice]:
         """Yield the rows as they are stored."""

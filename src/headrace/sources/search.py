@@ -6,7 +6,9 @@ with Arrow takes tenths.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import reduce
 
 import numpy as np
@@ -19,6 +21,42 @@ from headrace.sources.parquet import DataFile, Wanted, empty_rows, opened
 
 ROW = "__hr_row"
 _ROWS_OF_A_FILE = 1 << 40
+# Decoded files that are kept between two looks, of all refreshes together.
+_KEPT_BYTES = 768 << 20
+
+
+class Looked:
+    """Files that were read already, kept while somebody looks rows up in them again and again."""
+
+    def __init__(self) -> None:
+        self.rows: dict[int, pa.Table] = {}
+        self._bytes = 0
+
+    def keep(self, number: int, rows: pa.Table) -> None:
+        """Keep the rows of a file, unless that takes too much memory."""
+        size = int(rows.nbytes)
+        with _room.lock:
+            if _room.bytes + size <= _KEPT_BYTES:
+                _room.bytes += size
+                self._bytes += size
+                self.rows[number] = rows
+
+    def forget(self) -> None:
+        """Give the memory back."""
+        with _room.lock:
+            _room.bytes -= self._bytes
+        self.rows, self._bytes = {}, 0
+
+
+@dataclass
+class _Room:
+    """What all that is kept in this process takes."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    bytes: int = 0
+
+
+_room = _Room()
 
 
 def read_matching(
@@ -27,6 +65,7 @@ def read_matching(
     wanted: Wanted,
     tests: Mapping[str, pa.Array],
     *,
+    looked: Looked,
     most_bytes: int,
 ) -> pa.Table | None:
     """Look through files for the rows whose columns all have one of the values; None where that takes long.
@@ -35,34 +74,41 @@ def read_matching(
     """
 
     def search(number: int) -> pa.Table:
+        if number in looked.rows:
+            return _found(looked.rows[number], tests)
+        tables = [_schema(wanted).empty_table()]
         with opened(location, pieces[number], wanted) as file:
-            return _found(location, file, number * _ROWS_OF_A_FILE, tests)
+            if file.decoded_bytes <= _KEPT_BYTES:
+                rows = pa.concat_tables([*tables, *_decoded(location, file, number)])
+                looked.keep(number, rows)
+                return _found(rows, tests)
+            tables += (_found(rows, tests) for rows in _decoded(location, file, number))
+        return pa.concat_tables(tables)
 
     size = 0
-    for piece in pieces.values():
-        with opened(location, piece, wanted) as file:
+    for number in pieces.keys() - looked.rows.keys():
+        with opened(location, pieces[number], wanted) as file:
             size += file.stored_bytes
         if size > most_bytes:
             return None
     return pa.concat_tables([_schema(wanted).empty_table(), *each(list(pieces), search)])
 
 
-def _found(location: str, file: DataFile, first: int, tests: Mapping[str, pa.Array]) -> pa.Table:
-    wanted, vector = file.wanted, file.piece.vector
-    tables = [_schema(wanted).empty_table()]
+def _decoded(location: str, file: DataFile, number: int) -> Iterator[pa.Table]:
+    """Yield the rows of a file that are visible, slice by slice."""
+    vector = file.piece.vector
     hidden = vector.deleted(location, file.count) if vector is not None else None
+    schema = _schema(file.wanted)
     for part in file.slices():
-        tested = {name: file.column(part, wanted.field(name)) for name in tests}
-        kept = reduce(pc.and_, (pc.is_in(tested[name], value_set=values) for name, values in tests.items()))
-        if hidden is not None:
-            kept = pc.and_(kept, pc.invert(hidden.slice(part.start, part.count)))
-        places = np.flatnonzero(np.asarray(kept))
-        if len(places):
-            every = [file.column(part, field) for field in wanted.fields]
-            taken = [column.take(pa.array(places)) for column in every]
-            numbers = pa.array(places + (first + part.start), pa.int64())
-            tables.append(pa.table([*taken, numbers], schema=tables[0].schema))
-    return pa.concat_tables(tables)
+        first = number * _ROWS_OF_A_FILE + part.start
+        columns = [file.column(part, column) for column in file.wanted.fields]
+        rows = pa.table([*columns, pa.array(np.arange(first, first + part.count))], schema=schema)
+        yield rows if hidden is None else rows.filter(pc.invert(hidden.slice(part.start, part.count)))
+
+
+def _found(rows: pa.Table, tests: Mapping[str, pa.Array]) -> pa.Table:
+    found = [pc.is_in(rows[name], value_set=values) for name, values in tests.items()]
+    return rows.take(pa.array(np.flatnonzero(np.asarray(reduce(pc.and_, found)))))
 
 
 def _schema(wanted: Wanted) -> pa.Schema:

@@ -25,7 +25,7 @@ from headrace.sources.driver import read_rows
 from headrace.sources.frames import CHAR_TYPE, spark_schema
 from headrace.sources.log import DeltaLog
 from headrace.sources.parquet import Wanted, empty_rows
-from headrace.sources.search import read_matching
+from headrace.sources.search import Looked, read_matching
 from headrace.sources.state import TableState
 from headrace.sql.names import TableName
 from headrace.storage.apply.search import find_rows
@@ -48,6 +48,7 @@ _SEARCHED_BYTES = 64 << 20
 # What the driver looks through for the rows that a change can meet, compressed, column by column.
 _SEARCHED_COLUMN_BYTES = 256 << 20
 _SEARCHED_TABLE_BYTES = 2 << 30
+_ENDS = ("minValues", "maxValues")
 # The state of a table with a checkpoint beyond this is Spark's to read.
 _LARGEST_CHECKPOINT = 1 << 20
 
@@ -154,6 +155,7 @@ class Searchable:
 
     def __init__(self, snapshot: Snapshot, wanted: Wanted, most: int) -> None:
         self._snapshot, self._wanted, self._most = snapshot, wanted, most
+        self._looked = Looked()
         self._pieces = whole_table((file.add for file in snapshot.files), snapshot.version).pieces
         self.schema = StructType(spark_schema(wanted.names, wanted.fields).fields[:-1])
         self.arrow_schema = empty_rows(wanted.names, wanted.fields).schema
@@ -168,11 +170,32 @@ class Searchable:
         pieces = {number: piece for number, piece in enumerate(self._pieces) if piece.path in paths}
         try:
             found = read_matching(
-                self._snapshot.location, pieces, self._wanted, tests, most_bytes=_SEARCHED_COLUMN_BYTES
+                self._snapshot.location,
+                pieces,
+                self._wanted,
+                tests,
+                looked=self._looked,
+                most_bytes=_SEARCHED_COLUMN_BYTES,
             )
         except (UndecodableError, FileNotFoundError):
             return None
         return found if found is not None and found.num_rows <= self._most else None
+
+    def expected(self, tests: Mapping[str, pa.Array]) -> float:
+        """Estimate how many rows have the values, by the range of each column as if all were as frequent."""
+        shares = [len(values) / self._span(name) for name, values in tests.items()]
+        return self._snapshot.rows * min([1.0, *shares])
+
+    def _span(self, name: str) -> int:
+        """How many values an integer column may have; a column of another type is taken for a key."""
+        physical = self._wanted.field(name).physical
+        bounds = [file.stats.get(end, {}).get(physical) for file in self._snapshot.files for end in _ENDS]
+        known = [bound for bound in bounds if isinstance(bound, int)]
+        return max(known) - min(known) + 1 if known else max(self._snapshot.rows, 1)
+
+    def close(self) -> None:
+        """Forget what was read."""
+        self._looked.forget()
 
 
 def _newest(log: DeltaLog, at: SourceVersion) -> Snapshot | None:

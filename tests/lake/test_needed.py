@@ -40,7 +40,7 @@ QUERIES = {
 }
 TABLES = [
     # Partitioned, with deletion vectors, with mapped columns and a feed: each is read in its own way.
-    "CREATE TABLE s (id INT, part INT, customer BIGINT, n INT, day DATE, q DECIMAL(10,2)) USING delta "
+    "CREATE TABLE s (id INT, part INT, customer BIGINT, n INT, day DATE, q DECIMAL(14,2)) USING delta "
     "PARTITIONED BY (day) "
     "TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')",
     "CREATE TABLE p (id INT, old INT, name STRING) USING delta TBLPROPERTIES "

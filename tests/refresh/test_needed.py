@@ -176,3 +176,38 @@ def test_a_small_change_needs_few_rows(query: str, most: int) -> None:
     if most < 999:
         assert set(tables) == set(changed)
     assert all(near.new.num_rows <= most for near in tables.values())
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        # Rows without a column that Arrow compares as Spark does are rows all the same.
+        "SELECT u.b FROM (SELECT 1 AS k FROM f) a JOIN u ON a.k = u.k",
+        "SELECT b FROM u WHERE k IN (SELECT 2 FROM f WHERE x > 2)",
+        "SELECT u.b FROM (SELECT 1 AS c, x FROM f UNION ALL SELECT 2, x + 1 FROM f) a JOIN u ON a.c = u.k",
+        # What is equal to one number need not be the same text.
+        "SELECT t.id, g.c FROM t JOIN (SELECT u.k, COUNT(*) AS c FROM u JOIN v ON u.k = v.vs GROUP BY u.k) g "
+        "ON t.s = g.k",
+        "SELECT t.id, u.b, v.vs FROM t JOIN u ON t.s = u.k LEFT JOIN v ON u.k = v.vs",
+        "SELECT t.id, g.c FROM t JOIN (SELECT vs AS c FROM v UNION SELECT k FROM u) g ON t.s = g.c",
+        "SELECT t.id, g.c FROM t JOIN (SELECT vs AS c FROM v EXCEPT SELECT k FROM u) g ON t.s = g.c",
+    ],
+)
+def test_what_only_seems_to_limit(query: str) -> None:
+    schema = {
+        "t": [("id", "INTEGER"), ("s", "VARCHAR")],
+        "u": [("k", "INTEGER"), ("b", "INTEGER")],
+        "v": [("vs", "VARCHAR")],
+        "f": [("x", "DOUBLE")],
+    }
+    start = {"u": Counter([(1, 10), (2, 20), (7, 70)]), "v": Counter([("01",), ("1",), ("5",)])}
+    database = Database(schema, start)
+    subject = Subject(database, query)
+    database.change({"t": Counter([(1, "1"), (5, "5")]), "f": Counter([(3.5,)])})
+    changed = frozenset(name for name in map(name_of, ("t", "f")) if name in subject.analysis.sources)
+    change = subject.compiled(changed).change
+    assert change is not None
+    root = consolidated(change)
+    found = run(subject, root, needed(subject, changed, root))
+    assert found == run(subject, root, {})
+    assert found

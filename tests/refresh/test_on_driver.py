@@ -15,6 +15,7 @@ import pytest
 from pyspark.sql.types import (
     DataType,
     DecimalType,
+    DoubleType,
     IntegerType,
     LongType,
     StringType,
@@ -43,7 +44,7 @@ CASES = 400
 def spark_type(type_: str) -> DataType:
     if type_.startswith("DECIMAL"):
         return DecimalType(10, 2)
-    return StringType() if type_ == "VARCHAR" else IntegerType()
+    return {"VARCHAR": StringType(), "DOUBLE": DoubleType()}.get(type_, IntegerType())
 
 
 def read_table(database: Database, name: TableName, columns: Sequence[str], state: State) -> Typed | None:
@@ -190,22 +191,31 @@ def test_groups_are_computed_on_the_driver(table: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "aggregate", ["SUM(DISTINCT i)", "MAX(s)", "AVG(i)", "SUM(x)", "FIRST(i)", "SUM(big)"]
+    "aggregate", ["SUM(DISTINCT i)", "MAX(s)", "AVG(i)", "SUM(x)", "FIRST(i)", "SUM(big)", "AVG(short)"]
 )
 def test_aggregates_that_spark_may_compute_otherwise(aggregate: str) -> None:
-    rows = pa.table({"i": [1, 2], "s": ["a", "b"], "x": [1.0, 2.0], "big": [1 << 61, 1 << 61]})
-    below = Constant(exp.Null(), ("i", "s", "x", "big"))
+    short = pa.array([Decimal(1), Decimal(2)], pa.decimal128(10, 2))
+    rows = pa.table({"i": [1, 2], "s": ["a", "b"], "x": [1.0, 2.0], "big": [1 << 61] * 2, "short": short})
+    below = Constant(exp.Null(), tuple(rows.column_names))
     parsed = parse_one(aggregate, dialect=VerbatimSpark)
     with pytest.raises(NotInArrow):
         aggregated(Aggregate(below, ("i",), (("a", parsed),)), rows)
 
 
+def test_groups_by_a_column_that_is_called_like_a_result() -> None:
+    rows = pa.table({"max_max": [1, 1], "x": [3, 4]})
+    below = Constant(exp.Null(), ("max_max", "x"))
+    parsed = parse_one("MAX(x)", dialect=VerbatimSpark)
+    found = aggregated(Aggregate(below, ("max_max",), (("max", parsed),)), rows)
+    assert found.to_pylist() == [{"max_max": 1, "max": 4}]
+
+
 def test_averages_are_rounded_as_spark_rounds_them() -> None:
     prices = [Decimal(text) for text in ("0.01", "0.01", "0.02", "-0.01", "-0.01", "-0.02")]
-    rows = pa.table({"g": [1, 1, 1, 2, 2, 2], "p": pa.array(prices, pa.decimal128(10, 2))})
+    rows = pa.table({"g": [1, 1, 1, 2, 2, 2], "p": pa.array(prices, pa.decimal128(15, 2))})
     parsed = parse_one("AVG(p)", dialect=VerbatimSpark)
     found = aggregated(Aggregate(Constant(exp.Null(), ("g", "p")), ("g",), (("a", parsed),)), rows)
-    assert found["a"].type == pa.decimal128(14, 6)
+    assert found["a"].type == pa.decimal128(19, 6)
     assert found["a"].to_pylist() == [Decimal("0.013333"), Decimal("-0.013333")]
 
 
@@ -234,6 +244,7 @@ def test_rows_without_columns_are_left_to_spark() -> None:
             "EXTRACT(MONTH FROM t)",
             "t + INTERVAL '1' MONTH",
             "DATE '2024-1-1'",
+            "DATE '2024-01-01' + INTERVAL -'1' DAY",
             "DATE '2024-01-01' + INTERVAL '1' HOUR",
             "s = 1",
             "i / 2",

@@ -18,24 +18,22 @@ from headrace.refresh.arrow_values import NotInArrow, column_of
 _MOST_INTEGER = 1 << 62
 _MOST_DIGITS = 38
 _AVERAGE = ("sum", "count")
+# Spark averages shorter decimals by way of floats.
+_LEAST_EXACT = 12
 
 
 def aggregated(node: Aggregate, rows: pa.Table) -> pa.Table:
     """Group rows, NULL being a group, and compute the aggregates of each."""
-    columns = {key: rows[key] for key in node.keys}
-    parts: dict[str, _Part] = {}
-    for name, aggregate in node.aggregates:
-        parts[name] = _prepared(aggregate, rows)
-        columns[name] = parts[name].values
+    keys = {f"k{place}": rows[key] for place, key in enumerate(node.keys)}
+    parts = {f"a{place}": _prepared(item, rows) for place, (_, item) in enumerate(node.aggregates)}
     options = {"sum": pc.ScalarAggregateOptions(min_count=1), "count": pc.CountOptions(mode="only_valid")}
     listed = [
-        (name, function, options.get(function)) for name, part in parts.items() for function in part.functions
+        (own, function, options.get(function)) for own, part in parts.items() for function in part.functions
     ]
-    grouped = pa.table(columns).group_by(list(node.keys), use_threads=False).aggregate(listed)
-    found = {
-        name: part.finish([grouped[f"{name}_{f}"] for f in part.functions]) for name, part in parts.items()
-    }
-    return pa.table({key: grouped[key] for key in node.keys} | found)
+    values = {own: part.values for own, part in parts.items()}
+    grouped = pa.table(keys | values).group_by(list(keys), use_threads=False).aggregate(listed)
+    found = [part.finish([grouped[f"{own}_{one}"] for one in part.functions]) for own, part in parts.items()]
+    return pa.table([*(grouped[key] for key in keys), *found], names=list(node.columns))
 
 
 @dataclass(frozen=True)
@@ -75,8 +73,8 @@ def _prepared(aggregate: exp.Expr, rows: pa.Table) -> _Part:
     if name == "sum":
         return part
     kind = values.type
-    if not pa.types.is_decimal(kind) or kind.precision + 4 > _MOST_DIGITS:
-        raise NotInArrow("an average that is no decimal, or one that Spark shortens")
+    if not pa.types.is_decimal(kind) or not _LEAST_EXACT <= kind.precision <= _MOST_DIGITS - 4:
+        raise NotInArrow("an average that is no decimal, or that Spark computes by floats, or shortens")
     return _Part(_AVERAGE, part.values, pa.decimal128(kind.precision + 4, kind.scale + 4))
 
 
@@ -96,12 +94,12 @@ def _summed(values: pa.ChunkedArray) -> _Part:
 
 
 def _average(sums: pa.ChunkedArray, counts: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
-    """Divide as Spark does: to 38 digits, and then to those of the result, halves away from zero."""
+    """Divide as Spark does: to 38 places, and then to those of the result, halves away from zero."""
     with localcontext() as context:
-        context.prec, context.rounding = _MOST_DIGITS, ROUND_HALF_UP
-        last = Decimal(1).scaleb(-type_.scale)
+        context.prec, context.rounding = 3 * _MOST_DIGITS, ROUND_HALF_UP
+        wide, last = Decimal(1).scaleb(-_MOST_DIGITS), Decimal(1).scaleb(-type_.scale)
         averages = [
-            None if total is None else (total / count).quantize(last)
+            None if total is None else (total / count).quantize(wide).quantize(last)
             for total, count in zip(sums.to_pylist(), counts.to_pylist(), strict=True)
         ]
     return pa.chunked_array([pa.array(averages, type_)], type_)

@@ -157,7 +157,9 @@ def _moved_date(expression: exp.Binary, rows: pa.Table) -> pa.Scalar:
     """A literal date some days, months or years later or earlier; the day stays within its month."""
     start, interval = value_of(expression.this, rows), expression.expression
     unit, count = str(interval.args.get("unit") or "").lower(), interval.this
-    if not isinstance(start, pa.Scalar) or start.type != pa.date32() or not _COUNT.fullmatch(count.name):
+    if not isinstance(count, exp.Literal) or not _COUNT.fullmatch(count.name):
+        raise NotInArrow("an interval written otherwise")
+    if not isinstance(start, pa.Scalar) or start.type != pa.date32():
         raise NotInArrow("a moved column")
     number = int(count.name) * (-1 if isinstance(expression, exp.Sub) else 1)
     day: date = start.as_py()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -70,7 +71,10 @@ class Inputs:
         if len(sizes) < len(self.changes) or sum(sizes) > _MOST_CHANGED:
             return self
         made = {made_name(name): rows for name, rows in (given or {}).items()}
-        near = Needed(root, self.changes, self._open, made).tables()
+        near: Mapping[TableName, Near] = {}
+        # What Arrow cannot do, Spark does over whole tables.
+        with suppress(pa.ArrowException):
+            near = Needed(root, self.changes, self._open, made).tables()
         if not near:
             return self
         return Inputs(self.spark, self.sources, self.task, self.changes, self.views, near)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Protocol, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import StructType
@@ -132,9 +133,9 @@ class Needed:
 
     def _near(self, name: TableName) -> Near:
         rows = pa.concat_tables(self._found[name])
-        first = rows.append_column("place", pa.array(range(rows.num_rows)))
-        places = first.group_by([ROW], use_threads=False).aggregate([("place", "min")])["place_min"]
-        new = rows.take(places).drop_columns([ROW])
+        # In the order of the files, so that floats are summed as they would be there.
+        _, places = np.unique(rows[ROW].to_numpy(), return_index=True)
+        new = rows.take(pa.array(places)).drop_columns([ROW])
         change, source = self._changes.get(name), self._open(name)
         assert source is not None
         if change is None:
@@ -183,11 +184,9 @@ class Needed:
                 return self._rows(node.child, _within(limits, node.partition))
             case Generate():
                 return self._rows(node.child, _within(limits, node.child.columns))
-            case SetOperation():
-                left, _ = self._rows(node.left, limits), self._rows(node.right, limits)
-                return left
-            case UnionAll():
-                return _together([self._rows(branch, limits) for branch in node.branches])
+            case SetOperation() | UnionAll():
+                alike = {name: limits[name] for name in limits if self._is_of_one_type(node, name)}
+                return _together([self._rows(branch, alike) for branch in node.inputs])
             case Opaque():
                 self._whole |= set(node.query.sources)
         return None
@@ -228,7 +227,7 @@ class Needed:
         """Follow inner joins from the input that promises to hold least; those met limit the next."""
         pairs = _equal_columns(flat.conditions)
         pairs = [*pairs, *_turned(pairs)]
-        waiting, known = list(flat.inputs), {**_carried(limits, pairs), **limits}
+        waiting, known = list(flat.inputs), dict(limits)
         met: pa.Table | None = None
         while waiting:
             following = min(waiting, key=lambda one: self._rank(one, known))
@@ -246,13 +245,13 @@ class Needed:
         pairs = [(a, b, nulls) for a, b, nulls in (*both, *_turned(both)) if a in mine and b in theirs]
         own = _within(limits, mine)
         if node.kind == "semi" and WEIGHT not in mine and id(node.right) in self._seeds:
-            right = self._rows(node.right, _carried(own, pairs))
+            right = self._rows(node.right, {})
             left = self._rows(node.left, {**own, **self._met(_turned(pairs), right)})
             return left if left is None or right is None else _met_by(left, right, pairs)
         left = self._rows(node.left, own)
-        # A right row that is left out must not make a left row look as if it had no partner: only limits
-        # that follow from the left row itself hold for its partners.
-        self._rows(node.right, {**_carried(own, pairs), **self._met(pairs, left)})
+        # A right row that is left out must not make a left row look as if it had no partner: only what
+        # follows from the left rows limits these.
+        self._rows(node.right, self._met(pairs, left))
         return left
 
     def _met(self, pairs: Pairs, rows: pa.Table | None) -> Limits:
@@ -270,6 +269,34 @@ class Needed:
                 self._values[key] = distinct if nulls else distinct.drop_null()
             found[other] = self._values[key]
         return found
+
+    def _is_of_one_type(self, node: Node, column: str) -> bool:
+        """Tell whether a set operation leaves a column as it is in all inputs, instead of casting some."""
+        kinds = {self._type(branch, column) for branch in node.inputs}
+        return None not in kinds and (len(kinds) == 1 or all(map(pa.types.is_integer, kinds)))
+
+    def _type(self, node: Node, column: str) -> pa.DataType | None:
+        """The type of a column that comes from a source as it is; None where that is not known."""
+        match node:
+            case Scan():
+                return self._source_type(node, dict(node.names).get(column))
+            case Project():
+                item = dict(node.items)[column]
+                return self._type(node.child, item.name) if isinstance(item, exp.Column) else None
+            case SetOperation() | UnionAll():
+                kinds = {self._type(branch, column) for branch in node.inputs}
+                return kinds.pop() if len(kinds) == 1 else None
+        below = [child for child in node.inputs if column in child.columns]
+        return self._type(below[0], column) if below else None
+
+    def _source_type(self, node: Scan, column: str | None) -> pa.DataType | None:
+        change = self._changes.get(node.source)
+        if column is None or is_made(node.source):
+            return None
+        if change is not None and change.rows is not None and column in change.rows.column_names:
+            return change.rows.schema.field(column).type
+        source = self._open(node.source) if node.source in self._columns else None
+        return source.arrow_schema.field(column).type if source is not None else None
 
     def _rank(self, node: Node, limits: Limits) -> tuple[int, float]:
         """Order the inputs of joins by how much each promises to hold."""
@@ -312,11 +339,6 @@ def _seeds(root: Node) -> set[int]:
 
 def _within(limits: Limits, columns: Iterable[str]) -> Limits:
     return {name: limits[name] for name in columns if name in limits}
-
-
-def _carried(limits: Limits, pairs: Pairs) -> Limits:
-    """The limits of one side of a join that hold for the other as well."""
-    return {b: limits[a] for a, b, _ in pairs if a in limits}
 
 
 def _turned(pairs: Pairs) -> Pairs:
@@ -372,7 +394,9 @@ def _plain(rows: pa.Table, schema: StructType) -> pa.Table:
 def _renamed(rows: pa.Table | None, node: Scan) -> pa.Table | None:
     if rows is None:
         return None
-    return pa.table({name: rows[column] for name, column in node.names if column in rows.column_names})
+    known = {name: rows[column] for name, column in node.names if column in rows.column_names}
+    # Arrow does not count rows without columns.
+    return pa.table(known) if known else None
 
 
 def _projected(node: Project, below: pa.Table | None) -> pa.Table | None:

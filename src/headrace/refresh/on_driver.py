@@ -60,21 +60,21 @@ class OnDriver:
         """Compute a change from those of the sources, netted out; None where that is for Spark."""
         try:
             return consolidate(self._rows(node))
-        except (NotInArrow, pa.ArrowException):
+        except (NotInArrow, KeyError, pa.ArrowException):
             return None
 
     def rows(self, node: Node) -> pa.Table | None:
         """Compute rows that follow from the changes, as they are; None where that is for Spark."""
         try:
             return self._rows(node)
-        except (NotInArrow, pa.ArrowException):
+        except (NotInArrow, KeyError, pa.ArrowException):
             return None
 
     def added(self, plan: StatePlan, node: Node) -> pa.Table | None:
         """Compute what a change of the input adds to the state of each group."""
         try:
             return _summed(plan, self._rows(node))
-        except (NotInArrow, pa.ArrowException):
+        except (NotInArrow, KeyError, pa.ArrowException):
             return None
 
     def _rows(self, node: Node) -> pa.Table:
@@ -191,7 +191,7 @@ def shown_groups(plan: StatePlan, sides: pa.Table) -> pa.Table | None:
             sides = _filtered(sides, plan.having)
         shown = {name: column_of(item, sides) for name, item in plan.outputs}
         return consolidate(pa.table(shown | {WEIGHT: sides[WEIGHT]}))
-    except (NotInArrow, pa.ArrowException):
+    except (NotInArrow, KeyError, pa.ArrowException):
         return None
 
 

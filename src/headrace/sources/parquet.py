@@ -91,17 +91,22 @@ class DataFile:
     @property
     def stored_bytes(self) -> int:
         """What the wanted columns take on disk."""
-        groups = (self.file.metadata.row_group(place) for place in range(self.file.num_row_groups))
-        chunks = (group.column(place) for group in groups for place in range(group.num_columns))
+        return sum(int(chunk.total_compressed_size) for chunk in self._chunks())
+
+    def _chunks(self) -> Iterator[pq.ColumnChunkMetaData]:
         names = set(self._stored.values())
-        return sum(c.total_compressed_size for c in chunks if c.path_in_schema.split(".")[0] in names)
+        for place in range(self.file.num_row_groups):
+            group = self.file.metadata.row_group(place)
+            chunks = (group.column(column) for column in range(group.num_columns))
+            yield from (chunk for chunk in chunks if chunk.path_in_schema.split(".")[0] in names)
 
     @property
     def decoded_bytes(self) -> int:
         """Estimate what the wanted columns take in memory."""
-        fixed = [arrow_type(column.type) for column in self.wanted.fields]
-        widths = (kind.bit_width // 8 if pa.types.is_primitive(kind) else _TEXT_BYTES for kind in fixed)
-        return self.count * sum(widths)
+        kinds = [arrow_type(column.type) for column in self.wanted.fields]
+        widths = (kind.bit_width // 8 if pa.types.is_primitive(kind) else _TEXT_BYTES for kind in kinds)
+        stored = sum(int(chunk.total_uncompressed_size) for chunk in self._chunks())
+        return max(self.count * sum(widths), stored)
 
     def slices(self) -> Iterator[Slice]:
         """Yield the rows as they are stored."""

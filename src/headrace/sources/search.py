@@ -32,14 +32,14 @@ class Looked:
         self.rows: dict[int, pa.Table] = {}
         self._bytes = 0
 
-    def keep(self, number: int, rows: pa.Table) -> None:
-        """Keep the rows of a file, unless that takes too much memory."""
-        size = int(rows.nbytes)
+    def reserve(self, size: int) -> bool:
+        """Ask for the memory of a file before it is read."""
         with _room.lock:
-            if _room.bytes + size <= _KEPT_BYTES:
-                _room.bytes += size
-                self._bytes += size
-                self.rows[number] = rows
+            if _room.bytes + size > _KEPT_BYTES:
+                return False
+            _room.bytes += size
+            self._bytes += size
+            return True
 
     def forget(self) -> None:
         """Give the memory back."""
@@ -78,9 +78,8 @@ def read_matching(
             return _found(looked.rows[number], tests)
         tables = [_schema(wanted).empty_table()]
         with opened(location, pieces[number], wanted) as file:
-            if file.decoded_bytes <= _KEPT_BYTES:
-                rows = pa.concat_tables([*tables, *_decoded(location, file, number)])
-                looked.keep(number, rows)
+            if looked.reserve(file.decoded_bytes):
+                rows = looked.rows[number] = pa.concat_tables([*tables, *_decoded(location, file, number)])
                 return _found(rows, tests)
             tables += (_found(rows, tests) for rows in _decoded(location, file, number))
         return pa.concat_tables(tables)

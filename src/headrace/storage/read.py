@@ -137,7 +137,11 @@ def small_table(
 
 def searchable(log: DeltaLog, at: SourceVersion, columns: Sequence[str], *, most: int) -> Searchable | None:
     """Open a source for looking rows up in it; None where only Spark can read it, or should."""
-    snapshot = _newest(log, at)
+    try:
+        snapshot = _newest(log, at)
+    except FileNotFoundError:
+        # Somebody sweeps the log.
+        return None
     if snapshot is None or snapshot.size > _SEARCHED_TABLE_BYTES or not columns:
         return None
     try:
@@ -177,7 +181,7 @@ class Searchable:
                 looked=self._looked,
                 most_bytes=_SEARCHED_COLUMN_BYTES,
             )
-        except (UndecodableError, FileNotFoundError):
+        except (UndecodableError, OSError, pa.ArrowException):
             return None
         return found if found is not None and found.num_rows <= self._most else None
 
@@ -189,8 +193,8 @@ class Searchable:
     def _span(self, name: str) -> int:
         """How many values an integer column may have; a column of another type is taken for a key."""
         physical = self._wanted.field(name).physical
-        bounds = [file.stats.get(end, {}).get(physical) for file in self._snapshot.files for end in _ENDS]
-        known = [bound for bound in bounds if isinstance(bound, int)]
+        ends = [file.stats.get(end) or {} for file in self._snapshot.files for end in _ENDS]
+        known = [bound for bounds in ends if isinstance(bound := bounds.get(physical), int)]
         return max(known) - min(known) + 1 if known else max(self._snapshot.rows, 1)
 
     def close(self) -> None:

@@ -120,8 +120,8 @@ def _has_small_log(log: DeltaLog, version: int) -> bool:
 def small_table(
     log: DeltaLog, at: SourceVersion, columns: Sequence[str]
 ) -> tuple[pa.Table, StructType] | None:
-    """Read columns of a small source at its newest version into Arrow; None where it is not that."""
-    snapshot = _newest(log, at)
+    """Read columns of a small source at a version into Arrow; None where it is not that."""
+    snapshot = _at(log, at)
     if snapshot is None:
         return None
     whole = whole_table((file.add for file in snapshot.files), snapshot.version)
@@ -138,7 +138,7 @@ def small_table(
 def searchable(log: DeltaLog, at: SourceVersion, columns: Sequence[str], *, most: int) -> Searchable | None:
     """Open a source for looking rows up in it; None where only Spark can read it, or should."""
     try:
-        snapshot = _newest(log, at)
+        snapshot = _at(log, at)
     except FileNotFoundError:
         # Somebody sweeps the log.
         return None
@@ -202,12 +202,12 @@ class Searchable:
         self._looked.forget()
 
 
-def _newest(log: DeltaLog, at: SourceVersion) -> Snapshot | None:
-    """Give a version as the log tells it, where it is the newest and the driver may read all of that."""
+def _at(log: DeltaLog, at: SourceVersion) -> Snapshot | None:
+    """Give a version as the log tells it, where the driver may read all of that."""
     if not _has_small_log(log, at.version):
         return None
     try:
-        snapshot = read_snapshot(log)
+        snapshot = read_snapshot(log, at.version)
     except UnreadableLog:
         return None
     is_it = at.version == snapshot.version and at.table_id == snapshot.metadata["id"]

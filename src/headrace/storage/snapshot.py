@@ -125,23 +125,33 @@ class _State:
         self.version = commit.version
 
 
-_states: OrderedDict[str, _State] = OrderedDict()
+# By location, and whether it is the newest version.
+_states: OrderedDict[tuple[str, bool], _State] = OrderedDict()
 _lock = threading.Lock()
 
 
-def read_snapshot(log: DeltaLog) -> Snapshot:
-    """Read the newest version of a table on a local disk; a second look reads only the commits since.
+def read_snapshot(log: DeltaLog, version: int | None = None) -> Snapshot:
+    """Read a version of a table on a local disk, the newest if none is given.
+
+    A second look reads only the commits since; those at given versions go forward as well, mostly.
 
     Raises UnreadableLog for another store and for checkpoints of a form that is not known here.
     """
     if "://" in log.location:
         raise UnreadableLog("its store is not a local disk")
-    with _lock:
-        state = _states.pop(log.location, None)
-    if state is None or state.stamp is None or log.stamp(state.version) != state.stamp:
-        state = _from_checkpoint(log.location)
     newest = log.newest_version()
-    for commit in log.commits(state.version, newest if newest is not None else -1):
+    last = version if version is not None else newest if newest is not None else -1
+    key = log.location, last == newest
+    with _lock:
+        state = _states.pop(key, None)
+    if (
+        state is None
+        or state.stamp is None
+        or log.stamp(state.version) != state.stamp
+        or state.version > last
+    ):
+        state = _from_checkpoint(log.location, last)
+    for commit in log.commits(state.version, last):
         if commit is None:
             raise UnreadableLog("a commit of its log is missing")
         state.replay(commit)
@@ -151,13 +161,13 @@ def read_snapshot(log: DeltaLog) -> Snapshot:
     snapshot = Snapshot(
         log.location, state.version, state.metadata, state.protocol, tuple(state.files.values())
     )
-    _keep(log.location, state)
+    _keep(key, state)
     return snapshot
 
 
-def _keep(location: str, state: _State) -> None:
+def _keep(key: tuple[str, bool], state: _State) -> None:
     with _lock:
-        _states[location] = state
+        _states[key] = state
         while len(_states) > _SNAPSHOTS_KEPT:
             _states.popitem(last=False)
 
@@ -172,14 +182,15 @@ def _file_key(action: Action) -> tuple[str, str]:
     return action["path"], f"{vector['storageType']}{vector['pathOrInlineDv']}{place}"
 
 
-def _from_checkpoint(location: str) -> _State:
-    """Start from the newest checkpoint, or from nothing."""
+def _from_checkpoint(location: str, last: int) -> _State:
+    """Start from the newest checkpoint up to a version, or from nothing."""
     folder = Path(location) / "_delta_log"
     try:
         names = os.listdir(folder)
     except FileNotFoundError:
         raise UnreadableLog("it is gone") from None
-    found = [(name.split(".")[0], name) for name in names if ".checkpoint." in name]
+    named = [(name.split(".")[0], name) for name in names if ".checkpoint." in name]
+    found = [(version, name) for version, name in named if int(version) <= last]
     if not found:
         return _State()
     newest = max(version for version, _ in found)

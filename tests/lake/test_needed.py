@@ -88,8 +88,6 @@ def stories(standing_shop: Headrace) -> dict[str, Story]:
         standing_shop.sql(statement)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(inputs, "Needed", Seen)
-        # Small tables would be read whole.
-        patch.setattr(inputs, "small_table", lambda *_: None)
         return play(standing_shop, QUERIES, ROUNDS)
 
 

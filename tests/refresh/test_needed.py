@@ -19,7 +19,8 @@ from headrace.delta.keyed import keyed_change
 from headrace.delta.parts import is_made, made_name
 from headrace.plan.nodes import Node, State
 from headrace.plan.render import render
-from headrace.refresh.needed import Limits, Near, Needed
+from headrace.refresh.needed import Near, Needed
+from headrace.refresh.supersets import Limits
 from headrace.sources.search import ROW
 from headrace.sql.names import TableName
 from tests.algebra.campaign import change_of

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 from sqlglot import exp
 
 from headrace.plan.hidden import SUBQUERY
 from headrace.sql.functions import AGGREGATES, GENERATORS
+
+Pairs: TypeAlias = Sequence[tuple[str, str, bool]]
+"""Columns that must be equal, and whether NULL equals NULL."""
 
 
 def col(name: str) -> exp.Column:
@@ -120,6 +124,24 @@ def implied(conditions: Iterable[exp.Expr]) -> Iterator[exp.Expr]:
                 {part.sql(): part for part in conjuncts(one)} for one in _alternatives(condition)
             )
             yield from (part for sql, part in first.items() if all(sql in other for other in others))
+
+
+def equal_columns(conditions: Iterable[exp.Expr]) -> list[tuple[str, str, bool]]:
+    """The columns that conditions want to be equal, also where every alternative does.
+
+    >>> from sqlglot import parse_one
+    >>> equal_columns([parse_one("a = b"), parse_one("c = 1"), parse_one("(d = e AND f) OR (d = e AND g)")])
+    [('a', 'b', False), ('d', 'e', False)]
+    """
+    pairs = []
+    for part in implied(conditions):
+        match part:
+            case (
+                exp.EQ(this=exp.Column(name=a), expression=exp.Column(name=b))
+                | exp.NullSafeEQ(this=exp.Column(name=a), expression=exp.Column(name=b))
+            ):
+                pairs.append((a, b, isinstance(part, exp.NullSafeEQ)))
+    return pairs
 
 
 def _alternatives(condition: exp.Expr) -> list[exp.Expr]:

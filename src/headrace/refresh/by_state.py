@@ -18,7 +18,7 @@ from headrace.plan.hidden import WEIGHT
 from headrace.refresh.inputs import Inputs
 from headrace.refresh.on_driver import shown_groups
 from headrace.refresh.task import Task
-from headrace.sources.consolidate import consolidate
+from headrace.sources.consolidate import consolidate, weighted
 from headrace.sources.files import is_local
 from headrace.sources.frames import arrow_frame
 from headrace.sql.names import quote
@@ -128,7 +128,7 @@ def _both_sides(old: pa.Table, added: pa.Table, keys: Sequence[str]) -> pa.Table
         new = new.set_column(new.column_names.index(name), field, _added(had, added[name], field.type))
     if keys:
         new = new.filter(pc.greater(new[ROWS], 0))
-    return pa.concat_tables([_weighted(old, -1), _weighted(new, 1)])
+    return pa.concat_tables([weighted(old, -1), weighted(new, 1)])
 
 
 def _places(old: pa.Table, added: pa.Table, keys: Sequence[str]) -> pa.Array:
@@ -153,7 +153,3 @@ def _added(had: pa.ChunkedArray, more: pa.ChunkedArray, type_: pa.DataType) -> p
 
 def _zero(type_: pa.DataType) -> pa.Scalar:
     return pa.scalar(Decimal(0) if pa.types.is_decimal(type_) else 0, type_)
-
-
-def _weighted(rows: pa.Table, weight: int) -> pa.Table:
-    return rows.append_column(WEIGHT, pa.array(np.full(rows.num_rows, weight, dtype=np.int64)))

@@ -15,7 +15,7 @@ from headrace.delta.statements import Statements
 from headrace.plan.hidden import SIDE, WEIGHT
 from headrace.refresh.arrow_values import NotInArrow, column_of, is_known
 from headrace.refresh.inputs import Inputs
-from headrace.sources.consolidate import consolidate
+from headrace.sources.consolidate import consolidate, weighted
 from headrace.storage.apply import TableChange
 from headrace.storage.identity import difference
 from headrace.storage.read import all_rows
@@ -51,7 +51,7 @@ def _moved(statements: Statements, first: FirstRows, inputs: Inputs, most: int) 
 
 def first_of(first: FirstRows, held: pa.Table, moved: pa.Table) -> pa.Table | None:
     """The first rows now, given those of before and what changed; None where others may come among them."""
-    before = _weighted(held, 1)
+    before = weighted(held, 1)
     change = moved.select(before.column_names).cast(before.schema)
     known = consolidate(pa.concat_tables([before, change]))
     # What went without being held came after all that was.
@@ -87,10 +87,6 @@ def _sorted(rows: pa.Table, order: Sequence[exp.Expr]) -> pa.Array:
         keys.append((f"n{place}", "descending" if nulls_first else "ascending"))
         keys.append((f"v{place}", "descending" if is_descending else "ascending"))
     return pc.sort_indices(pa.table(columns), sort_keys=keys)
-
-
-def _weighted(rows: pa.Table, weight: int) -> pa.Table:
-    return rows.append_column(WEIGHT, pa.array(np.full(rows.num_rows, weight, dtype=np.int64)))
 
 
 def _on_side(rows: pa.Table, side: int) -> pa.Table:

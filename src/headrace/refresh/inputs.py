@@ -13,8 +13,9 @@ from headrace.delta.parts import made_name
 from headrace.delta.statements import Statement
 from headrace.plan.nodes import Node, State
 from headrace.plan.render import Binding
-from headrace.refresh.needed import MOST_ROWS, Near, Needed, Search
+from headrace.refresh.needed import MOST_ROWS, Near, Needed
 from headrace.refresh.on_driver import OnDriver, Typed
+from headrace.refresh.supersets import Search
 from headrace.refresh.task import Task
 from headrace.refresh.views import Views
 from headrace.sources.changes import SourceChange

@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +25,7 @@ from sqlglot import exp
 
 from headrace.delta.bilinear import Flat, flatten, is_join_tree
 from headrace.delta.parts import is_made
-from headrace.plan.expressions import conjuncts, implied
+from headrace.plan.expressions import Pairs, conjuncts, equal_columns
 from headrace.plan.hidden import WEIGHT
 from headrace.plan.nodes import (
     Aggregate,
@@ -43,36 +43,28 @@ from headrace.plan.nodes import (
     Window,
     walk,
 )
-from headrace.refresh.arrow_values import NotInArrow, alike, column_of, truth_of
-from headrace.refresh.on_driver import Typed, before, is_plain, too_many
+from headrace.refresh.arrow_values import NotInArrow
+from headrace.refresh.on_driver import Typed, before
+from headrace.refresh.supersets import (
+    Limits,
+    Search,
+    distinct,
+    filtered,
+    met_by,
+    paired,
+    passes,
+    plain,
+    projected,
+    renamed,
+    tests_of,
+    together,
+)
 from headrace.sources.changes import SourceChange
 from headrace.sources.search import ROW
 from headrace.sql.names import TableName
 
 # What the driver holds of one table.
 MOST_ROWS = 500_000
-
-Limits: TypeAlias = Mapping[str, pa.Array]
-"""Columns that matter only where they have one of the values, NULL being a value."""
-Pairs: TypeAlias = Sequence[tuple[str, str, bool]]
-"""Columns of two sides that must be equal, and whether NULL equals NULL."""
-
-
-class Search(Protocol):
-    """A source at its new state, in which rows can be looked up."""
-
-    schema: StructType
-    arrow_schema: pa.Schema
-
-    def rows(self, tests: Limits) -> pa.Table | None:
-        """Give the rows that have the values, with the place of each; None where they are too many."""
-
-    def expected(self, tests: Limits) -> float:
-        """Estimate how many rows have the values."""
-
-    def close(self) -> None:
-        """Forget what was read."""
-
 
 OpenSource: TypeAlias = Callable[[TableName, Sequence[str]], Search | None]
 
@@ -99,7 +91,7 @@ class Needed:
         self._changes = changes
         self._open_source = open_source
         self._opened: dict[TableName, Search | None] = {}
-        self._given = {name: _plain(*typed) for name, typed in (given or {}).items()}
+        self._given = {name: plain(*typed) for name, typed in (given or {}).items()}
         self._columns = _columns_read(root)
         self._whole: set[TableName] = set()
         self._tests: dict[TableName, list[Limits]] = {}
@@ -143,7 +135,7 @@ class Needed:
         if change.rows is None:
             raise NotInArrow("a change that Spark holds")
         moved = change.rows.select([*self._columns[name], WEIGHT])
-        met = reduce(pc.or_, (_passes(moved, tests) for tests in self._tests[name]))
+        met = reduce(pc.or_, (passes(moved, tests) for tests in self._tests[name]))
         return Near(before(new, moved.filter(met), MOST_ROWS), new, source.schema)
 
     def _rows(self, node: Node, limits: Limits) -> pa.Table | None:
@@ -170,23 +162,23 @@ class Needed:
                     for name, item in node.items
                     if name in limits and isinstance(item, exp.Column)
                 }
-                return _projected(node, self._rows(node.child, passed))
+                return projected(node, self._rows(node.child, passed))
             case Filter() | Join(kind="inner") if is_join_tree(node):
                 return self._joined(flatten(node), limits)
             case Filter():
-                return _filtered(self._rows(node.child, limits), conjuncts(node.condition))
+                return filtered(self._rows(node.child, limits), conjuncts(node.condition))
             case Join():
                 return self._left_joined(node, limits)
             case Aggregate():
                 rows = self._rows(node.child, _within(limits, node.keys))
-                return _distinct(rows, node.keys)
+                return distinct(rows, node.keys)
             case Window() | TopN():
                 return self._rows(node.child, _within(limits, node.partition))
             case Generate():
                 return self._rows(node.child, _within(limits, node.child.columns))
             case SetOperation() | UnionAll():
                 alike = {name: limits[name] for name in limits if self._is_of_one_type(node, name)}
-                return _together([self._rows(branch, alike) for branch in node.inputs])
+                return together([self._rows(branch, alike) for branch in node.inputs])
             case Opaque():
                 self._whole |= set(node.query.sources)
         return None
@@ -194,10 +186,10 @@ class Needed:
     def _scanned(self, node: Scan, limits: Limits) -> pa.Table | None:
         name = node.source
         if is_made(name):
-            return _renamed(self._given.get(name), node)
+            return renamed(self._given.get(name), node)
         if node.state is State.CHANGE:
             change = self._changes[name]
-            return _renamed(_plain(change.rows, change.schema), node) if change.rows is not None else None
+            return renamed(plain(change.rows, change.schema), node) if change.rows is not None else None
         rows = self._looked_up(name, {source: limits[own] for own, source in node.names if own in limits})
         if rows is None:
             self._whole.add(name)
@@ -205,19 +197,19 @@ class Needed:
         moved = self._changes.get(name) if node.state is State.OLD else None
         if moved is not None:
             lost = moved.rows.select(rows.column_names) if moved.rows is not None else None
-            rows = _together([rows, lost])
-        return _renamed(rows, node)
+            rows = together([rows, lost])
+        return renamed(rows, node)
 
     def _looked_up(self, name: TableName, limits: Limits) -> pa.Table | None:
         """Find the rows of a source within limits; None where there are no limits, or too many rows."""
         source = self._open(name) if limits and name not in self._whole else None
-        tests = _tests(limits, source) if source is not None else {}
+        tests = tests_of(limits, source) if source is not None else {}
         if source is None or not tests:
             return None
         key = (name, *sorted((column, id(limits[column])) for column in tests))
         if key not in self._done:
             rows = source.rows(tests)
-            self._done[key] = _plain(rows, source.schema) if rows is not None else None
+            self._done[key] = plain(rows, source.schema) if rows is not None else None
             if rows is not None:
                 self._found.setdefault(name, []).append(rows)
                 self._tests.setdefault(name, []).append(tests)
@@ -225,7 +217,7 @@ class Needed:
 
     def _joined(self, flat: Flat, limits: Limits) -> pa.Table | None:
         """Follow inner joins from the input that promises to hold least; those met limit the next."""
-        pairs = _equal_columns(flat.conditions)
+        pairs = equal_columns(flat.conditions)
         pairs = [*pairs, *_turned(pairs)]
         waiting, known = list(flat.inputs), dict(limits)
         met: pa.Table | None = None
@@ -234,20 +226,20 @@ class Needed:
             waiting.remove(following)
             rows = self._rows(following, _within(known, following.columns))
             if rows is not None:
-                met = _filtered(rows if met is None else _paired(met, rows, pairs), flat.conditions)
+                met = filtered(rows if met is None else paired(met, rows, pairs), flat.conditions)
                 known |= self._met(pairs, met)
         return met
 
     def _left_joined(self, node: Join, limits: Limits) -> pa.Table | None:
         """Follow a join whose every result belongs to one left row."""
-        both = _equal_columns(conjuncts(node.on))
+        both = equal_columns(conjuncts(node.on))
         mine, theirs = set(node.left.columns), set(node.right.columns)
         pairs = [(a, b, nulls) for a, b, nulls in (*both, *_turned(both)) if a in mine and b in theirs]
         own = _within(limits, mine)
         if node.kind == "semi" and WEIGHT not in mine and id(node.right) in self._seeds:
             right = self._rows(node.right, {})
             left = self._rows(node.left, {**own, **self._met(_turned(pairs), right)})
-            return left if left is None or right is None else _met_by(left, right, pairs)
+            return left if left is None or right is None else met_by(left, right, pairs)
         left = self._rows(node.left, own)
         # A right row that is left out must not make a left row look as if it had no partner: only what
         # follows from the left rows limits these.
@@ -265,8 +257,8 @@ class Needed:
                 continue
             key = id(rows), column, nulls
             if key not in self._values:
-                distinct = rows[column].unique()
-                self._values[key] = distinct if nulls else distinct.drop_null()
+                values = rows[column].unique()
+                self._values[key] = values if nulls else values.drop_null()
             found[other] = self._values[key]
         return found
 
@@ -343,141 +335,3 @@ def _within(limits: Limits, columns: Iterable[str]) -> Limits:
 
 def _turned(pairs: Pairs) -> Pairs:
     return [(b, a, nulls) for a, b, nulls in pairs]
-
-
-def _tests(limits: Limits, source: Search) -> Limits:
-    """The limits in the types of the source, without those that Arrow does not compare as Spark does."""
-    tests = {}
-    for name, values in limits.items():
-        kind = source.arrow_schema.field(name).type
-        if is_plain(source.schema[name], kind):
-            try:
-                tests[name] = _cast(values, kind)
-            except NotInArrow:
-                continue
-    return tests
-
-
-def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Bring values to a type; those it has no room for occur nowhere."""
-    if values.type == kind:
-        return values
-    if not (pa.types.is_integer(values.type) and pa.types.is_integer(kind)):
-        raise NotInArrow("values of another type")
-    wide, most = values.cast(pa.int64()), (1 << (kind.bit_width - 1)) - 1
-    fits = pc.and_(pc.less_equal(wide, most), pc.greater_equal(wide, -most - 1))
-    return wide.filter(pc.or_kleene(fits, pc.is_null(wide))).cast(kind)
-
-
-def _equal_columns(conditions: Iterable[exp.Expr]) -> Pairs:
-    pairs = []
-    for part in implied(conditions):
-        match part:
-            case (
-                exp.EQ(this=exp.Column(name=a), expression=exp.Column(name=b))
-                | exp.NullSafeEQ(this=exp.Column(name=a), expression=exp.Column(name=b))
-            ):
-                pairs.append((a, b, isinstance(part, exp.NullSafeEQ)))
-    return pairs
-
-
-def _plain(rows: pa.Table, schema: StructType) -> pa.Table:
-    """The columns whose values are equal in Arrow exactly when they are in Spark."""
-    names = [
-        name
-        for name in rows.column_names
-        if name not in (WEIGHT, ROW) and is_plain(schema[name], rows.schema.field(name).type)
-    ]
-    return rows.select(names)
-
-
-def _renamed(rows: pa.Table | None, node: Scan) -> pa.Table | None:
-    if rows is None:
-        return None
-    known = {name: rows[column] for name, column in node.names if column in rows.column_names}
-    # Arrow does not count rows without columns.
-    return pa.table(known) if known else None
-
-
-def _projected(node: Project, below: pa.Table | None) -> pa.Table | None:
-    if below is None:
-        return None
-    columns = {}
-    for name, item in node.items:
-        try:
-            columns[name] = column_of(item, below)
-        except (NotInArrow, pa.ArrowException, KeyError):
-            continue
-    return pa.table(columns) if columns else None
-
-
-def _filtered(rows: pa.Table | None, conditions: Sequence[exp.Expr]) -> pa.Table | None:
-    if rows is None:
-        return None
-    for condition in conditions:
-        try:
-            keep = truth_of(condition, rows)
-        except (NotInArrow, pa.ArrowException, KeyError):
-            continue
-        if not isinstance(keep, pa.Scalar):
-            rows = rows.filter(keep)
-    return rows
-
-
-def _distinct(rows: pa.Table | None, keys: Sequence[str]) -> pa.Table | None:
-    if rows is None:
-        return None
-    names = [name for name in keys if name in rows.column_names]
-    return rows.group_by(names, use_threads=False).aggregate([]) if names else None
-
-
-def _together(tables: Sequence[pa.Table | None]) -> pa.Table | None:
-    """All rows of all tables, in the columns that all of them know."""
-    known = [table for table in tables if table is not None]
-    if len(known) < len(tables):
-        return None
-    names = [
-        name
-        for name in known[0].column_names
-        if all(
-            name in table.column_names and table.schema.field(name).type == known[0].schema.field(name).type
-            for table in known
-        )
-    ]
-    return pa.concat_tables([table.select(names) for table in known]) if names else None
-
-
-def _paired(left: pa.Table, right: pa.Table, pairs: Pairs) -> pa.Table:
-    """Join by what both sides know; the left side alone where that is nothing, or gives too many rows."""
-    one, other, names = _keyed(left, right, pairs)
-    if not names or too_many(one.select(names), other.select(names), names):
-        return left
-    return one.join(other, names, join_type="inner").select([*left.column_names, *right.column_names])
-
-
-def _met_by(left: pa.Table, right: pa.Table, pairs: Pairs) -> pa.Table:
-    """The left rows that have a partner, by what both sides know."""
-    one, other, names = _keyed(left, right, pairs)
-    if not names:
-        return left
-    return one.join(other.select(names), names, join_type="left semi").select(left.column_names)
-
-
-def _keyed(left: pa.Table, right: pa.Table, pairs: Pairs) -> tuple[pa.Table, pa.Table, list[str]]:
-    """Both sides with columns by which Arrow joins them, to which NULL equals nothing."""
-    names: list[str] = []
-    for a, b, nulls in pairs:
-        if a not in left.column_names or b not in right.column_names:
-            continue
-        try:
-            one, other = alike([left[a], right[b]])
-        except NotInArrow:
-            continue
-        if not (nulls and one.null_count and other.null_count):
-            names.append(f"__hr_on{len(names)}")
-            left, right = left.append_column(names[-1], one), right.append_column(names[-1], other)
-    return left, right, names
-
-
-def _passes(rows: pa.Table, tests: Limits) -> pa.ChunkedArray:
-    return reduce(pc.and_, (pc.is_in(rows[name], value_set=values) for name, values in tests.items()))

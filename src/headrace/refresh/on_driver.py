@@ -17,14 +17,14 @@ from sqlglot import exp
 
 from headrace.delta.bilinear import flatten, is_join_tree, joined
 from headrace.delta.state import StateColumn, StatePlan
-from headrace.plan.expressions import conjuncts, implied
+from headrace.plan.expressions import conjuncts, equal_columns
 from headrace.plan.hidden import SIDE, WEIGHT
 from headrace.plan.nodes import Aggregate, Constant, Filter, Join, Node, Project, Scan, State, UnionAll
 from headrace.plan.types import decimal_of
 from headrace.refresh.arrow_groups import aggregated
 from headrace.refresh.arrow_values import NotInArrow, alike, arrow_type, column_of, is_known, truth_of
 from headrace.sources.changes import SourceChange
-from headrace.sources.consolidate import consolidate
+from headrace.sources.consolidate import consolidate, weighted
 from headrace.sources.frames import CHAR_TYPE
 from headrace.sql.names import TableName
 
@@ -161,7 +161,7 @@ def before(rows: pa.Table, change: pa.Table, most: int = _MOST_TAKEN_BACK) -> pa
     """Take a change back."""
     if rows.num_rows + change.num_rows > most:
         raise NotInArrow("an old state of many rows")
-    now = rows.append_column(WEIGHT, pa.array(np.ones(rows.num_rows, dtype=np.int64)))
+    now = weighted(rows, 1)
     place = change.column_names.index(WEIGHT)
     back = change.set_column(place, WEIGHT, pc.negate(change[WEIGHT])).cast(now.schema)
     net = consolidate(pa.concat_tables([now, back]))
@@ -204,7 +204,7 @@ def _filtered(rows: pa.Table, condition: exp.Expr) -> pa.Table:
 
 def _joined(node: Join, left: pa.Table, right: pa.Table) -> pa.Table:
     """Join by equal columns; other conditions choose among the pairs."""
-    pairs, others = _equal_columns(node, left, right)
+    pairs, others = _conditions(node, left, right)
     if node.kind == "inner":
         return _chosen_pairs(_pairs(left, right, pairs), others)
     if not pairs or (node.kind == "left" and WEIGHT in right.column_names):
@@ -264,25 +264,20 @@ def _chosen_pairs(pairs: pa.Table, conditions: Sequence[exp.Expr]) -> pa.Table:
     return pairs
 
 
-def _equal_columns(
+def _conditions(
     node: Join, left: pa.Table, right: pa.Table
 ) -> tuple[list[tuple[str, str, bool]], list[exp.Expr]]:
-    """Tell the columns that must be equal, and whether NULL equals NULL, from the other conditions."""
-    parts, pairs, others = conjuncts(node.on), [], []
-    for place, part in enumerate((*parts, *implied(parts))):
-        match part:
-            case (
-                exp.EQ(this=exp.Column(name=a), expression=exp.Column(name=b))
-                | exp.NullSafeEQ(this=exp.Column(name=a), expression=exp.Column(name=b))
-            ):
-                if a in right.column_names and b in left.column_names:
-                    a, b = b, a
-                if a in left.column_names and b in right.column_names:
-                    pairs.append((a, b, isinstance(part, exp.NullSafeEQ)))
-                    continue
-        if place < len(parts):
-            others.append(part)
-    return list(dict.fromkeys(pairs)), others
+    """Tell the columns of both sides that must be equal from the other conditions."""
+
+    def across(part: exp.Expr) -> list[tuple[str, str, bool]]:
+        found = equal_columns([part])
+        both = [*found, *((b, a, nulls) for a, b, nulls in found)]
+        return [pair for pair in both if pair[0] in left.column_names and pair[1] in right.column_names]
+
+    parts = conjuncts(node.on)
+    pairs = dict.fromkeys(pair for part in parts for pair in across(part))
+    # What is true of every alternative does not say which of them is.
+    return list(pairs), [part for part in parts if isinstance(part, exp.Or) or not across(part)]
 
 
 def too_many(left: pa.Table, right: pa.Table, names: list[str]) -> bool:

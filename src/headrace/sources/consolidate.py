@@ -35,6 +35,16 @@ def consolidate(rows: pa.Table) -> pa.Table:
     return pa.table({**values, WEIGHT: kept["w_sum"].cast(pa.int64())}, schema=rows.schema)
 
 
+def weighted(rows: pa.Table, weight: int) -> pa.Table:
+    """Rows as a change that adds or takes away each of them.
+
+    >>> weighted(pa.table({"a": [1]}), -1).to_pylist()
+    [{'a': 1, '__hr_weight': -1}]
+    """
+    weights = pa.repeat(pa.scalar(weight, pa.int64()), rows.num_rows)
+    return rows.append_column(WEIGHT, weights)
+
+
 def _positions(rows: int) -> pa.Array:
     return pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), rows))
 

@@ -137,11 +137,7 @@ def small_table(
 
 def searchable(log: DeltaLog, at: SourceVersion, columns: Sequence[str], *, most: int) -> Searchable | None:
     """Open a source for looking rows up in it; None where only Spark can read it, or should."""
-    try:
-        snapshot = _at(log, at)
-    except FileNotFoundError:
-        # Somebody sweeps the log.
-        return None
+    snapshot = _at(log, at)
     if snapshot is None or snapshot.size > _SEARCHED_TABLE_BYTES or not columns:
         return None
     try:
@@ -204,11 +200,12 @@ class Searchable:
 
 def _at(log: DeltaLog, at: SourceVersion) -> Snapshot | None:
     """Give a version as the log tells it, where the driver may read all of that."""
-    if not _has_small_log(log, at.version):
-        return None
     try:
+        if not _has_small_log(log, at.version):
+            return None
         snapshot = read_snapshot(log, at.version)
-    except UnreadableLog:
+    except (UnreadableLog, FileNotFoundError):
+        # Also where somebody sweeps the log.
         return None
     is_it = at.version == snapshot.version and at.table_id == snapshot.metadata["id"]
     return snapshot if is_it else None

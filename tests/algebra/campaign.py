@@ -13,10 +13,11 @@ from random import Random
 import duckdb
 
 from headrace.delta import keyed_change, state_plan
+from headrace.delta.kept import kept_plan
 from headrace.plan.nodes import Opaque, State, sources
 from tests.algebra.engine import Database, Subject, check_round, name_of, without_optimizer
 from tests.algebra.queries import Generator, random_row, random_schema
-from tests.algebra.stored import Kept, Replacement
+from tests.algebra.stored import Inside, Kept, Replacement
 
 # How deep queries nest, in parts of twenty: the deep ones cost most and meet the same rules.
 DEPTHS = (0,) * 3 + (1,) * 10 + (2,) * 5 + (3, 4)
@@ -31,6 +32,7 @@ class Report:
     effective: int = 0
     by_state: int = 0
     by_replacement: int = 0
+    by_groups_inside: int = 0
     opaque: int = 0
     not_compared: int = 0
     refused_by_duckdb: int = 0
@@ -41,7 +43,8 @@ class Report:
         return (
             f"{self.cases} cases, {self.rounds} rounds, {self.effective} of which changed the result, "
             f"{len(self.failures)} failures; "
-            f"{self.by_state} with state, {self.by_replacement} by replacement too, "
+            f"{self.by_state} with state, {self.by_groups_inside} with state inside, "
+            f"{self.by_replacement} by replacement too, "
             f"{self.opaque} kept as text, {self.not_compared} with open ties, "
             f"{self.refused_by_duckdb} that DuckDB cannot run, {self.optimizer} wrong by its optimizer alone"
         )
@@ -100,6 +103,9 @@ def run_case(random: Random, report: Report, *, depth: int = 4, rounds: int = 2)
     keyed = keyed_change(subject.plan, changed)
     replacement = None if keyed is None else Replacement(subject, keyed)
     report.by_replacement += replacement is not None
+    inner = kept_plan(subject.plan)
+    inside = None if inner is None else Inside(database, inner, changed)
+    report.by_groups_inside += inside is not None
     result = subject.planned(State.NEW)
     for number in range(1, rounds + 1):
         database.change({table: change_of(random, database, table) for table in sorted(changing)})
@@ -112,6 +118,8 @@ def run_case(random: Random, report: Report, *, depth: int = 4, rounds: int = 2)
             kept.check(result)
         if replacement is not None:
             replacement.check(old, result)
+        if inside is not None:
+            inside.check(old, result)
         report.rounds += 1
         report.effective += bool(change)
 

@@ -26,6 +26,7 @@ from headrace.plan.types import column_types, decimal_of, number_type, sum_type
 from headrace.sql.dialect import VerbatimSpark
 from headrace.sql.names import TableName
 
+_KEY = "__hr_k"
 ROWS = "__hr_rows"
 """How many input rows a group has; a group without any is gone."""
 # A decimal this wide times a weight of ten digits fits Spark's 38 digits, whatever the values.
@@ -52,13 +53,14 @@ class StateColumn:
 class StatePlan:
     """A grouped query by state: new = old + change for each column, and gone where no rows are left."""
 
-    plan: Plan
     keys: tuple[str, ...]
     columns: tuple[StateColumn, ...]
     outputs: Named
     having: exp.Expr | None
     most_rows: int | None
     """Rows of a group beyond which its state does not serve."""
+    is_at_root: bool
+    """Whether every row of the result is a group, and every key one of its columns."""
     _base: Aggregate
 
     def initial_sql(self, binding: Binding, *, dialect: str = "spark") -> str:
@@ -142,8 +144,18 @@ def state_plan(plan: Plan) -> StatePlan | None:
     if not isinstance(base, Aggregate):
         return None
     names = shown_keys(above, base.keys)
-    if names is None:
-        return None
+    return None if names is None else _state(plan, base, names, above, is_at_root=True)
+
+
+def groups_state(plan: Plan, base: Aggregate) -> StatePlan | None:
+    """The state of groups inside a plan, which show their keys and aggregates as they are."""
+    names = tuple(f"{_KEY}{place + 1}" for place in range(len(base.keys)))
+    return _state(plan, base, names, [], is_at_root=False)
+
+
+def _state(
+    plan: Plan, base: Aggregate, names: tuple[str, ...], above: list[Node], *, is_at_root: bool
+) -> StatePlan | None:
     types = column_types(plan, base.child)
     columns = [StateColumn(ROWS, "bigint", number(1))]
     values: dict[str, exp.Expr] = {}
@@ -153,14 +165,14 @@ def state_plan(plan: Plan) -> StatePlan | None:
             return None
         columns += kept[0]
         values[name] = kept[1]
-    values |= {key: col(shown) for key, shown in zip(base.keys, names, strict=True)}
-    outputs, tests = _outputs(plan, above, values)
+    values = {key: col(shown) for key, shown in zip(base.keys, names, strict=True)} | values
+    outputs, tests = _outputs(above, values)
     averages = any(function_name(_unfiltered(one)) == "avg" for _, one in base.aggregates)
     most = _MOST_AVERAGED if averages else None
-    return StatePlan(plan, names, tuple(columns), outputs, conjunction(tests), most, base)
+    return StatePlan(names, tuple(columns), outputs, conjunction(tests), most, is_at_root, base)
 
 
-def _outputs(plan: Plan, above: list[Node], values: dict[str, exp.Expr]) -> tuple[Named, list[exp.Expr]]:
+def _outputs(above: list[Node], values: dict[str, exp.Expr]) -> tuple[Named, list[exp.Expr]]:
     """Carry the aggregates' values up through the row-wise operators at the root."""
     tests: list[exp.Expr] = []
     for node in reversed(above):
@@ -168,7 +180,7 @@ def _outputs(plan: Plan, above: list[Node], values: dict[str, exp.Expr]) -> tupl
             tests.append(substitute(node.condition, values))
         elif isinstance(node, Project):
             values = {name: in_place_of_column(substitute(item, values)) for name, item in node.items}
-    return tuple((name, values[name]) for name in plan.columns), tests
+    return tuple(values.items()), tests
 
 
 def _unfiltered(aggregate: exp.Expr) -> exp.Expr:

@@ -1,13 +1,13 @@
 """The statements of a change: one list for running it, for explaining it, and for a dry run.
 
-There are up to four routes, cheapest first; which of them can be taken is known when the change is there.
+There are up to five routes, cheapest first; which of them can be taken is known when the change is there.
 Each is a short list of queries, of which later ones read what earlier ones gave.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -16,6 +16,7 @@ from sqlglot import parse_one
 from headrace.delta.compile import ChangePlan, compile_change
 from headrace.delta.contract import consolidated
 from headrace.delta.first import FirstRows, first_rows
+from headrace.delta.kept import KeptGroups, KeptPlan, is_kept, kept_plan
 from headrace.delta.keyed import KeyedChange, keyed_change
 from headrace.delta.parts import MOST_OPERATORS, Part, in_parts, operators, with_made
 from headrace.delta.state import StatePlan, state_plan
@@ -29,6 +30,8 @@ from headrace.sql.names import TableName, quote
 Relations: TypeAlias = Mapping[str, str]
 """What stands after FROM for the results of earlier statements, by their names."""
 
+Writer: TypeAlias = Callable[[Binding, Relations], str]
+
 # What a route is given beside the sources: the stored rows, and the state of the touched groups, old and new.
 STORED, SIDES = "stored", "sides"
 
@@ -37,6 +40,7 @@ class Route(StrEnum):
     """The ways from the changes of the sources to the change of the result."""
 
     STATE = "state of the groups"
+    KEPT = "state of the groups inside the query"
     REPLACEMENT = "replacement by key"
     FIRST = "first rows in an order"
     CHANGE = "change query"
@@ -48,7 +52,7 @@ class Statement:
 
     name: str
     purpose: str
-    write: Callable[[Binding, Relations], str]
+    write: Writer
     parts: tuple[Statement, ...] = ()
     """What it reads several times, to be computed before it."""
 
@@ -66,6 +70,7 @@ class Statements:
     rows: Node | None = None
     """The plan of the statement "now"."""
     first: FirstRows | None = None
+    kept: KeptPlan | None = None
 
     def shown(self, binding: Binding) -> list[tuple[str, str]]:
         """Write all of them for reading: each purpose with its SQL, earlier results by their names."""
@@ -92,6 +97,11 @@ def change_statements(plan: Plan, changed: frozenset[TableName]) -> Iterator[Sta
     compiled = compile_change(plan, changed)
     if compiled.empty:
         return
+    kept = kept_plan(plan)
+    if kept is not None:
+        by_kept = _by_kept(kept, changed)
+        if by_kept is not None:
+            yield by_kept
     by_state = state_plan(plan)
     if by_state is not None and _is_small(by_state.input_change(changed)):
         yield _by_state(by_state, changed)
@@ -121,7 +131,7 @@ def _by_change(compiled: ChangePlan) -> Statements:
     return Statements(Route.CHANGE, (Statement("change", purpose, change, _statements(parts)),))
 
 
-def _writer(root: Node) -> Callable[[Binding, Relations], str]:
+def _writer(root: Node) -> Writer:
     return lambda binding, relations: render(root, with_made(binding, relations))
 
 
@@ -150,6 +160,51 @@ def _by_state(state: StatePlan, changed: frozenset[TableName]) -> Statements:
         Statement("change", "the rows of the touched groups, before and after", shown),
     )
     return Statements(Route.STATE, listed, state.keys, state)
+
+
+def _by_kept(kept: KeptPlan, changed: frozenset[TableName]) -> Statements | None:
+    """Bring the groups inside the query up to date, then the query over them by the cheapest of its routes.
+
+    Those that do not change are read as they are. None where the change of some is not for one query.
+    """
+    listed: list[Statement] = []
+    for groups in kept.groups:
+        change = groups.state.input_change(changed)
+        if change is not None and not _is_small(change):
+            return None
+        listed += _of_groups(groups, changed)
+        changed |= {groups.source} if change is not None else set()
+    rest = next(change_statements(kept.plan, changed), None)
+    listed += [replace(one, write=_named(one.write)) for one in rest.listed] if rest is not None else []
+    return Statements(Route.KEPT, tuple(listed), kept=kept)
+
+
+def _of_groups(groups: KeptGroups, changed: frozenset[TableName]) -> Iterator[Statement]:
+    state, name = groups.state, groups.source.table
+
+    def initial(binding: Binding, _: Relations) -> str:
+        return state.initial_sql(lambda source, _: binding(source, State.OLD))
+
+    def added(binding: Binding, _: Relations) -> str:
+        sql = state.change_sql(changed, binding)
+        assert sql is not None
+        return sql
+
+    yield Statement(f"{name} state", f"the state of all {name}, where none is kept yet", _named(initial))
+    if state.input_change(changed) is not None:
+        yield Statement(f"{name} added", f"what the change adds to each of {name}", _named(added))
+
+
+def _named(write: Writer) -> Writer:
+    """Name groups that are kept by what they hold; where they are is for the refresh to say."""
+
+    def named(binding: Binding, relations: Relations) -> str:
+        def bind(name: TableName, state: State) -> str:
+            return quote(f"{name.table} @ {state.value}") if is_kept(name) else binding(name, state)
+
+        return write(bind, relations)
+
+    return named
 
 
 def _by_first(first: FirstRows) -> Statements:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -28,10 +28,18 @@ class Plan:
 
     root: Node
     analysis: Analysis
+    groups: Mapping[TableName, Mapping[str, str]] = field(default_factory=dict)
+    """Tables of groups that the plan reads beside the query's sources, with the types of their columns."""
 
     @property
     def columns(self) -> tuple[str, ...]:
         return self.root.columns
+
+    def types_of(self, source: TableName) -> Mapping[str, str]:
+        """The Spark types of a source's columns, in lower case, as far as they are known."""
+        if source in self.groups:
+            return self.groups[source]
+        return {column.name: column.type.lower() for column in self.analysis.tables[source].columns}
 
 
 def plan_query(

@@ -36,8 +36,8 @@ def column_types(plan: Plan, node: Node) -> dict[str, str]:
     """The types of a node's columns, as far as they are known."""
     match node:
         case Scan():
-            columns = {c.name: c.type.lower() for c in plan.analysis.tables[node.source].columns}
-            return {name: columns[column] for name, column in node.names}
+            columns = plan.types_of(node.source)
+            return _known({name: columns.get(column) for name, column in node.names})
         case Project():
             below = column_types(plan, node.child)
             return _known({name: type_of(item, below) for name, item in node.items})

@@ -15,6 +15,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from headrace.delta.state import ROWS, StatePlan
 from headrace.delta.statements import SIDES, Statements
 from headrace.plan.hidden import WEIGHT
+from headrace.plan.nodes import Node, State
 from headrace.refresh.inputs import Inputs
 from headrace.refresh.on_driver import shown_groups
 from headrace.refresh.task import Task
@@ -22,7 +23,7 @@ from headrace.sources.consolidate import consolidate, weighted
 from headrace.sources.files import is_local
 from headrace.sources.frames import arrow_frame
 from headrace.sql.names import quote
-from headrace.storage.apply import TableChange
+from headrace.storage.apply import FEW_ROWS, TableChange
 from headrace.storage.identity import row_codes
 from headrace.storage.marker import Marker
 from headrace.storage.state import StateTable
@@ -46,41 +47,68 @@ def state_table(task: Task, plan: StatePlan | None) -> StateTable | None:
     """Find where the state of a stream table is, if its query has one that the driver can keep."""
     if plan is None or not is_local(task.storage.location):
         return None
-    return StateTable(task.storage, plan.definition)
+    return StateTable(task.storage, plan.definition, plan.keys)
+
+
+@dataclass(frozen=True)
+class MovedGroups:
+    """The state of the groups that a change touches: what it was with weight -1, what it is now with 1."""
+
+    kept: StateTable
+    sides: pa.Table
+    version: int
+
+    @property
+    def change(self) -> TableChange:
+        return TableChange(rows=self.sides, key=self.kept.keys)
 
 
 def change_by_state(statements: Statements, inputs: Inputs, *, most: int) -> StateChange | None:
     """Compute the change from the state; None where no state can serve, or more groups than `most` change."""
-    spark, task, plan, keys = inputs.spark, inputs.task, statements.state, statements.keys
-    kept = state_table(task, plan)
-    if plan is None or kept is None:
+    plan = statements.state
+    moved = moved_groups(plan, inputs, most=most) if plan is not None else None
+    if plan is None or moved is None:
         return None
-    added = _added_groups(statements, plan, inputs, most)
-    if added is None:
+    shown = shown_groups(plan, moved.sides)
+    if shown is None:
+        shown = _shown_by_spark(statements, inputs, moved.sides)
+    return StateChange(TableChange(rows=shown, key=plan.keys), moved.kept, moved.change, moved.version)
+
+
+def moved_groups(plan: StatePlan, inputs: Inputs, *, most: int) -> MovedGroups | None:
+    """Bring the state to the old frontier, where it is not there, and find what the change makes of it."""
+    task, keys = inputs.task, plan.keys
+    kept = state_table(task, plan)
+    if kept is None:
+        return None
+    node = plan.input_change(inputs.changed)
+    added = _added_groups(plan, node, inputs, most) if node is not None else None
+    if node is not None and added is None:
         return None
     frontier = task.table.frontier or {}
     if not kept.is_at(frontier):
-        kept.build(spark.sql(statements.sql("state", inputs.binding)), task.state_marker(frontier))
+        rows = inputs.spark.sql(plan.initial_sql(lambda name, _: inputs.binding(name, State.OLD)))
+        # Groups at the root are as many as the stored rows, of those inside the query nothing is known.
+        few = plan.is_at_root and task.storage.row_count() <= FEW_ROWS
+        kept.build(rows, task.state_marker(frontier), few=few, current=inputs.states)
+        inputs.built.append(kept.definition)
+    if added is None:
+        none, version = kept.no_rows()
+        return MovedGroups(kept, weighted(none, 1), version)
     rows, version = kept.rows_of(added, keys)
     old = rows.select(added.column_names)
     # Outside ANSI mode a sum that overflowed is NULL, and one that overflows now is for Spark to say.
     sides = None if _has_nulls(old, keys) else _sides(old, added, keys)
     if sides is None or _exceeds(sides, plan):
         return None
-    shown = shown_groups(plan, sides)
-    if shown is None:
-        shown = _shown_by_spark(statements, inputs, sides)
-    return StateChange(TableChange(rows=shown, key=keys), kept, TableChange(rows=sides, key=keys), version)
+    return MovedGroups(kept, sides, version)
 
 
-def _added_groups(statements: Statements, plan: StatePlan, inputs: Inputs, most: int) -> pa.Table | None:
+def _added_groups(plan: StatePlan, node: Node, inputs: Inputs, most: int) -> pa.Table | None:
     """What the change adds to each touched group; None where its keys or its sums are not for Arrow."""
-    node = plan.input_change(inputs.changed)
-    if node is None:
-        return None
     added, inputs = inputs.computed(node, lambda on_driver: on_driver.added(plan, node))
     if added is None:
-        frame = inputs.spark.sql(statements.sql("added", inputs.binding))
+        frame = inputs.spark.sql(plan.change_sql(inputs.changed, inputs.binding) or "")
         if any("collate" in frame.schema[key].dataType.simpleString() for key in plan.keys):
             # Keys that are equal without having the same bytes are for Spark to compare.
             return None

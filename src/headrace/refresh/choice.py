@@ -12,6 +12,8 @@ from headrace.catalog import Action, RefreshRecord, RefreshState
 _RECENT = 5
 # A smaller gain is lost in the noise between two refreshes, and not worth rewriting the table for.
 _NOTICED_MS = 300
+# State that is built once serves about so many refreshes until the next large change.
+_SHARED_BY = 8
 
 
 @dataclass(frozen=True)
@@ -41,13 +43,19 @@ def gather(change_rows: int, source_rows: int, history: Sequence[RefreshRecord])
     """Expect of the next refresh what the last ones took, a larger change in proportion."""
     done = [record for record in history if record.state is RefreshState.COMPLETED]
     full = [r.duration_ms for r in done if r.action in {Action.FULL, Action.REINITIALIZE} and r.duration_ms]
-    changes = [r for r in done if r.action is Action.DIFFERENTIAL and r.duration_ms][:_RECENT]
-    return Figures(
-        change_rows,
-        source_rows,
-        statistics.median(full[:_RECENT]) if full else None,
-        _expected(change_rows, changes),
-    )
+    changes = [r for r in done if r.action is Action.DIFFERENTIAL and r.duration_ms]
+    # What one refresh takes to build hidden state, the next ones are spared.
+    usual = _expected(change_rows, [r for r in changes if not r.details.get("states_built")][:_RECENT])
+    building = _expected(change_rows, [r for r in changes if r.details.get("states_built")][:1])
+    if usual is not None and building is not None and _leaves_state_behind(done):
+        usual += max(0.0, building - usual) / _SHARED_BY
+    return Figures(change_rows, source_rows, statistics.median(full[:_RECENT]) if full else None, usual)
+
+
+def _leaves_state_behind(done: Sequence[RefreshRecord]) -> bool:
+    """Tell whether the contents were last written in full, so that hidden state is of an older frontier."""
+    written = (record.action for record in done if record.action is not Action.NO_DATA)
+    return next(written, Action.FULL) is not Action.DIFFERENTIAL
 
 
 def prefers_full(figures: Figures, threshold: float) -> str | None:

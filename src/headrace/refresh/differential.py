@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from headrace.delta.compile import compile_change
+from headrace.delta.kept import state_plans
 from headrace.delta.statements import STORED, Route, Statements, change_statements
 from headrace.plan.build import Plan
 from headrace.plan.hidden import WEIGHT
 from headrace.refresh.by_state import StateChange, change_by_state
 from headrace.refresh.first import change_of_first
 from headrace.refresh.inputs import DRIVER_ROWS, Inputs
+from headrace.refresh.kept import with_groups
 from headrace.refresh.task import Task
 from headrace.refresh.views import Views
 from headrace.sources.changes import SourceChange
@@ -27,6 +30,15 @@ from headrace.storage.identity import difference
 from headrace.storage.read import rows_of_keys, stored_rows
 
 _HELD_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class ComputedChange:
+    """The change of a stream table; None when no change of a source can reach the result."""
+
+    change: TableChange | StateChange | None
+    built: tuple[str, ...] = ()
+    """The states that had to be built for it."""
 
 
 def read_source_changes(
@@ -46,24 +58,35 @@ def read_source_changes(
 
 def compute_change(
     spark: SparkSession, sources: Sources, task: Task, plan: Plan, changes: Mapping[TableName, SourceChange]
-) -> TableChange | StateChange | None:
-    """Run the statements of the change; None when no change of a source can reach the result."""
+) -> ComputedChange:
+    """Run the statements of the change by the cheapest route that can be taken."""
+    states = frozenset(state.definition for state in state_plans(plan))
     with Views(spark) as views:
-        inputs = Inputs(spark, sources, task, changes, views)
-        for statements in change_statements(plan, inputs.changed):
-            match statements.route:
-                case Route.STATE:
-                    change = change_by_state(statements, inputs, most=DRIVER_ROWS)
-                    if change is not None:
-                        return change
-                case Route.REPLACEMENT:
-                    return _by_replacement(statements, inputs)
-                case Route.FIRST:
-                    first = change_of_first(statements, inputs, most=DRIVER_ROWS)
-                    if first is not None:
-                        return first
-                case Route.CHANGE:
-                    return _by_change(plan, statements, inputs)
+        inputs = Inputs(spark, sources, task, changes, views, states=states)
+        change = _change(plan, inputs)
+        return ComputedChange(change, built=tuple(inputs.built))
+
+
+def _change(plan: Plan, inputs: Inputs) -> TableChange | StateChange | None:
+    for statements in change_statements(plan, inputs.changed):
+        match statements.route:
+            case Route.KEPT:
+                assert statements.kept is not None
+                with_them = with_groups(statements.kept, inputs, most=DRIVER_ROWS)
+                if with_them is not None:
+                    return _change(statements.kept.plan, with_them)
+            case Route.STATE:
+                change = change_by_state(statements, inputs, most=DRIVER_ROWS)
+                if change is not None:
+                    return change
+            case Route.REPLACEMENT:
+                return _by_replacement(statements, inputs)
+            case Route.FIRST:
+                first = change_of_first(statements, inputs, most=DRIVER_ROWS)
+                if first is not None:
+                    return first
+            case Route.CHANGE:
+                return _by_change(plan, statements, inputs)
     return None
 
 

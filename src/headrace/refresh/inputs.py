@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from headrace.catalog import SourceVersion
 from headrace.delta.parts import made_name
 from headrace.delta.statements import Statement
 from headrace.plan.nodes import Node, State
@@ -20,15 +21,28 @@ from headrace.refresh.task import Task
 from headrace.refresh.views import Views
 from headrace.sources.changes import SourceChange
 from headrace.sources.frames import arrow_frame, computed
+from headrace.sources.log import DeltaLog
 from headrace.sources.registry import Sources
 from headrace.sql.names import TableName, quote
-from headrace.storage.read import searchable, small_table
+from headrace.storage.read import searchable, small_table, source_rows
 
 # A result beyond this stays in Spark; nothing of ours grows with the table on the driver.
 DRIVER_ROWS = 500_000
 # A larger change meets a good part of its tables, and Spark joins them faster than they are looked up.
 _MOST_CHANGED = 200_000
 _MOST_HANDED_OVER = 50_000
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A table of ours that queries read beside their sources, before and after the change."""
+
+    log: DeltaLog
+    old: SourceVersion
+    new: SourceVersion
+
+    def at(self, state: State) -> SourceVersion:
+        return self.old if state is State.OLD else self.new
 
 
 @dataclass
@@ -41,7 +55,12 @@ class Inputs:
     changes: Mapping[TableName, SourceChange]
     views: Views
     near: Mapping[TableName, Near] = field(default_factory=dict)
-    _named: dict[tuple[TableName, State], str] = field(default_factory=dict)
+    beside: Mapping[TableName, Beside] = field(default_factory=dict)
+    states: frozenset[str] = frozenset()
+    """The definitions of all states that the query may keep."""
+    built: list[str] = field(default_factory=list)
+    """Those that had to be built, noted for all who share these inputs."""
+    _named: dict[tuple[TableName, State], str] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self.on_driver = OnDriver(self.changes, self._read)
@@ -57,7 +76,7 @@ class Inputs:
         """Bind sources and their changes; what is not a relation yet becomes a view when it is asked for."""
 
         def bind(name: TableName, state: State) -> str:
-            if state is not State.CHANGE and not self._is_handed_over(name):
+            if state is not State.CHANGE and name not in self.beside and not self._is_handed_over(name):
                 frontier = (self.task.table.frontier or {}) if state is State.OLD else self.task.frontier
                 return self.sources.pins.relation(name, frontier[str(name)])
             if (name, state) not in self._named:
@@ -78,7 +97,7 @@ class Inputs:
             near = Needed(root, self.changes, self._open, made).tables()
         if not near:
             return self
-        return Inputs(self.spark, self.sources, self.task, self.changes, self.views, near)
+        return replace(self, near=near)
 
     def changed_rows(self, node: Node) -> tuple[pa.Table | None, Inputs]:
         """Compute a change on the driver; None where that is for Spark, with what Spark should then read."""
@@ -110,18 +129,32 @@ class Inputs:
     def _view(self, name: TableName, state: State) -> str:
         if state is State.CHANGE:
             return self.views.add(self.changes[name].to_frame(self.spark))
-        near = self.near[name]
-        rows = near.old if state is State.OLD else near.new
-        return self.views.add(arrow_frame(self.spark, rows, near.schema))
+        near = self.near[name] if self._is_handed_over(name) else None
+        if near is not None:
+            rows = near.old if state is State.OLD else near.new
+            return self.views.add(arrow_frame(self.spark, rows, near.schema))
+        return self.views.add(self._rows_beside(self.beside[name], state))
+
+    def _rows_beside(self, table: Beside, state: State) -> DataFrame:
+        at = table.at(state)
+        frame = source_rows(self.spark, table.log, at)
+        if frame is None:
+            reader = self.spark.read.format("delta").option("versionAsOf", at.version)
+            frame = reader.load(table.log.location)
+        return frame
 
     def _read(self, name: TableName, columns: Sequence[str], state: State) -> Typed | None:
         near = self.near.get(name)
         if near is not None:
             return (near.old if state is State.OLD else near.new).select(list(columns)), near.schema
+        if name in self.beside:
+            return small_table(self.beside[name].log, self.beside[name].at(state), columns)
         if state is State.OLD:
             return None
         return small_table(self.sources.find(name).log, self.task.frontier[str(name)], columns)
 
     def _open(self, name: TableName, columns: Sequence[str]) -> Search | None:
+        if name in self.beside:
+            return searchable(self.beside[name].log, self.beside[name].new, columns, most=MOST_ROWS)
         at = self.task.frontier[str(name)]
         return searchable(self.sources.find(name).log, at, columns, most=MOST_ROWS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -23,14 +24,14 @@ from headrace.catalog import (
 )
 from headrace.catalog.records import RefreshOutcome, StreamTableChanges
 from headrace.config import Settings
-from headrace.delta.state import state_plan
+from headrace.delta.kept import state_plans
 from headrace.errors import HeadraceError
 from headrace.plan.repeatable import unrepeatable
 from headrace.refresh.blame import Blame, blame
 from headrace.refresh.by_state import StateChange, state_table
 from headrace.refresh.choice import Figures, gather, prefers_full
 from headrace.refresh.definition import Definitions
-from headrace.refresh.differential import compute_change, read_source_changes
+from headrace.refresh.differential import ComputedChange, compute_change, read_source_changes
 from headrace.refresh.failure import NEEDS_A_PERSON, as_headrace_error, root_cause, storage_missing
 from headrace.refresh.guard import misread
 from headrace.refresh.intent import RefreshPlan, plan_refresh
@@ -220,8 +221,10 @@ class Refresher:
         with count_jobs(self._spark, f"refresh {table.name}") as jobs:
             changes = read_source_changes(self._spark, self.sources, task, list(decision.changed))
             plan = self.definitions.plan(table, task.analysis)
-            computed = compute_change(self._spark, self.sources, task, plan, changes) if changes else None
-            applied = None
+            done = ComputedChange(None)
+            if changes:
+                done = compute_change(self._spark, self.sources, task, plan, changes)
+            computed, applied = done.change, None
             if computed is not None:
                 task.attempt.pass_gate(decision.action)
                 applied = apply_change(
@@ -244,7 +247,7 @@ class Refresher:
         changes_made = task.progress()
         if applied is not None and applied.commit is not None:
             changes_made["storage_version"] = applied.commit.version
-        self._finish(marker, result, changes_made, decision)
+        self._finish(marker, result, changes_made, decision, {"states_built": len(done.built)})
         if applied is not None and applied.commit is not None:
             self._keep_house(task)
         return result
@@ -254,9 +257,10 @@ class Refresher:
         old = task.table.frontier
         if old is None or old == task.frontier or not has_state(task.storage):
             return
-        kept = state_table(task, state_plan(self.definitions.plan(task.table, task.analysis)))
-        if kept is not None and kept.is_at(old):
-            kept.move(task.state_marker(task.frontier))
+        for state in state_plans(self.definitions.plan(task.table, task.analysis)):
+            kept = state_table(task, state)
+            if kept is not None and kept.is_at(old):
+                kept.move(task.state_marker(task.frontier))
 
     def _keep_house(self, task: Task) -> None:
         """Compact and sweep the storage where that is due; versions that readers downstream need stay.
@@ -276,10 +280,16 @@ class Refresher:
             _log.warning("%s is refreshed, but its storage was not tidied: %s", task.table.name, error)
 
     def _finish(
-        self, marker: Marker, result: RefreshResult, changes: StreamTableChanges, decision: Decision
+        self,
+        marker: Marker,
+        result: RefreshResult,
+        changes: StreamTableChanges,
+        decision: Decision,
+        details: Mapping[str, object] | None = None,
     ) -> None:
         outcome = result.outcome()
-        outcome["details"] = decision.figures.as_details() if decision.figures else {}
+        figures = decision.figures.as_details() if decision.figures else {}
+        outcome["details"] = {**figures, **(details or {})}
         self._catalog.finish_refresh(marker.refresh, state=RefreshState.COMPLETED, changes=changes, **outcome)
 
     def _note_no_data(self, task: Task, decision: Decision) -> RefreshResult:

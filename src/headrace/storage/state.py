@@ -8,8 +8,9 @@ stream table's builds it anew. Readers of the stream table never see it, since D
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,9 +18,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
-from headrace.catalog import Frontier
-from headrace.storage.apply import FEW_ROWS, TableChange, apply_change, replace_rows
+from headrace.catalog import Frontier, SourceVersion
+from headrace.storage.apply import TableChange, apply_change, replace_rows
 from headrace.storage.apply.change import WEIGHT
 from headrace.storage.apply.search import find_rows
 from headrace.storage.commit import Draft, VersionTaken, commit_draft
@@ -34,6 +36,10 @@ _FOLDER = "_headrace"
 _UPKEEP = Upkeep(keep_versions=2, grace_seconds=600)
 
 
+def _folder_of(definition: str) -> str:
+    return f"state-{hashlib.sha256(definition.encode()).hexdigest()[:16]}"
+
+
 def has_state(storage: Storage) -> bool:
     """Tell at a glance whether a stream table keeps any state."""
     return (Path(storage.location) / _FOLDER).is_dir()
@@ -45,25 +51,44 @@ class StateTable:
 
     table: Storage
     definition: str
+    keys: tuple[str, ...]
 
     @cached_property
     def storage(self) -> Storage:
-        digest = hashlib.sha256(self.definition.encode()).hexdigest()[:16]
-        return Storage(f"{self.table.location}/{_FOLDER}/state-{digest}", self.table.stream_table)
+        folder = _folder_of(self.definition)
+        return Storage(f"{self.table.location}/{_FOLDER}/{folder}", self.table.stream_table)
 
     def is_at(self, frontier: Frontier) -> bool:
         """Tell whether the state is there and reflects a frontier."""
         marker = self._marker()
         return marker is not None and marker.frontier == frontier
 
-    def build(self, rows: DataFrame, marker: Marker) -> None:
-        """Write the state anew, and remove that of earlier definitions."""
-        folder = Path(self.table.location) / _FOLDER
+    def build(self, rows: DataFrame, marker: Marker, *, few: bool, current: Collection[str]) -> None:
+        """Write the state anew, and remove that of definitions which are not current any more.
+
+        `few` says that the driver may try to hold it.
+        """
+        folder, needed = Path(self.table.location) / _FOLDER, {*map(_folder_of, current)}
         for other in folder.glob("state-*") if folder.is_dir() else ():
-            if other.name != Path(self.storage.location).name:
+            if other.name not in needed:
                 shutil.rmtree(other, ignore_errors=True)
-        few = self.table.row_count() <= FEW_ROWS
         replace_rows(self.storage, rows, marker, few=few, new_schema=True)
+
+    @property
+    def version(self) -> SourceVersion:
+        """The newest version."""
+        snapshot = read_snapshot(self.storage.log)
+        return SourceVersion(snapshot.version, snapshot.metadata["id"])
+
+    @property
+    def schema(self) -> StructType:
+        """The Spark types of its columns."""
+        return StructType.fromJson(json.loads(read_snapshot(self.storage.log).metadata["schemaString"]))
+
+    def no_rows(self) -> tuple[pa.Table, int]:
+        """Give a table without rows as the state has them, and its version."""
+        snapshot = read_snapshot(self.storage.log)
+        return snapshot.arrow_schema.empty_table(), snapshot.version
 
     def rows_of(self, keys: pa.Table, columns: Sequence[str]) -> tuple[pa.Table, int]:
         """Read the state of given groups, and its version; a group that has none yet is left out."""
@@ -82,12 +107,13 @@ class StateTable:
         rows = pa.concat_tables(parts) if parts else snapshot.arrow_schema.empty_table()
         return rows, snapshot.version
 
-    def apply(self, change: TableChange, marker: Marker, spark: SparkSession, *, base: int) -> None:
-        """Move the state on by a change of the rows that version `base` has."""
+    def apply(self, change: TableChange, marker: Marker, spark: SparkSession, *, base: int) -> int:
+        """Move the state on by a change of the rows that version `base` has; give the version that has it."""
         applied = apply_change(self.storage, change, marker, spark=spark, base=base)
         if applied.commit is None:
             self.move(marker)
         maintain(self.storage, spark=spark, upkeep=_UPKEEP)
+        return applied.commit.version if applied.commit is not None else base
 
     def move(self, marker: Marker) -> None:
         """Note that the same state holds at a later frontier."""

@@ -1,0 +1,147 @@
+"""Groups inside a query, kept beside the stream table: they follow every change, and may be lost."""
+
+from __future__ import annotations
+
+import shutil
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from headrace import Headrace
+from headrace.errors import HeadraceError
+from tests.conftest import refreshed
+from tests.lake.test_state import ROUNDS, folder
+from tests.lake_algebra.play import Story, play
+
+ABOVE_AVERAGE = "SELECT id, amount FROM orders WHERE amount * 2 > (SELECT AVG(amount) FROM orders)"
+FIRST = "SELECT customer, SUM(amount) AS s FROM orders GROUP BY customer ORDER BY s DESC, customer LIMIT 2"
+TWO_LEVELS = "SELECT n, COUNT(*) AS m FROM (SELECT customer, COUNT(*) AS n FROM orders GROUP BY 1) GROUP BY n"
+QUERIES = {
+    "a scalar subquery": (ABOVE_AVERAGE, 1),
+    "the first groups": (FIRST, 1),
+    # The groups inside, and those at the root.
+    "groups of groups": (TWO_LEVELS, 2),
+    "joined with their rows": (
+        "SELECT o.id, o.amount, g.s FROM orders o JOIN "
+        "(SELECT customer, SUM(amount) AS s, AVG(amount) AS a FROM orders GROUP BY customer) g "
+        "ON o.customer <=> g.customer",
+        1,
+    ),
+    "correlated": (
+        "SELECT c.id, c.region FROM customers c "
+        "WHERE 1 <= (SELECT SUM(o.amount) FROM orders o WHERE o.customer = c.id)",
+        1,
+    ),
+    "a share of the total": (
+        "SELECT customer, SUM(amount) AS s FROM orders GROUP BY customer "
+        "HAVING SUM(amount) * 3 > (SELECT SUM(amount) FROM orders)",
+        2,
+    ),
+    "the largest of groups": (
+        "SELECT MAX(s) AS m FROM (SELECT customer, SUM(amount) AS s FROM orders GROUP BY customer)",
+        1,
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def stories(standing_shop: Headrace) -> dict[str, Story]:
+    texts = {case: text for case, (text, _) in QUERIES.items()}
+    return play(standing_shop, texts, [[statement] for statement in ROUNDS])
+
+
+def states(hr: Headrace, name: str = "st") -> list[Path]:
+    return sorted(folder(hr, name).glob("state-*"))
+
+
+def builds(state: Path) -> int:
+    return sum("Overwrite" in str(entry) for entry in DeltaTable(state).history())
+
+
+@pytest.mark.parametrize("case", QUERIES)
+def test_groups_are_carried_from_refresh_to_refresh(
+    standing_shop: Headrace, stories: dict[str, Story], case: str
+) -> None:
+    contents = stories[case].check()
+    assert sum(one != other for one, other in pairwise(contents)) >= 3
+    kept = states(standing_shop, stories[case].name)
+    assert [builds(state) for state in kept] == [1] * QUERIES[case][1], "built once, and then carried on"
+
+
+@pytest.mark.parametrize("query", [ABOVE_AVERAGE, FIRST, TWO_LEVELS])
+def test_groups_that_are_lost_or_of_another_moment_are_built_anew(shop: Headrace, query: str) -> None:
+    shop.sql(f"CREATE STREAM TABLE st REFRESH MODE DIFFERENTIAL AS {query}")
+    shop.sql(ROUNDS[0])
+    assert refreshed(shop, "st").action == "DIFFERENTIAL"
+    kept = folder(shop)
+    shutil.copytree(kept, kept.with_name("_kept"))
+    shop.sql(ROUNDS[1])
+    assert refreshed(shop, "st").rows_inserted > 0
+    shutil.rmtree(kept)
+    kept.with_name("_kept").rename(kept)
+    shop.sql(ROUNDS[2])
+    assert refreshed(shop, "st").rows_deleted > 0
+    shutil.rmtree(kept)
+    shop.sql(ROUNDS[4])
+    assert refreshed(shop, "st").action == "DIFFERENTIAL"
+
+
+def test_groups_ahead_of_a_refresh_that_failed_are_built_anew(
+    shop: Headrace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.sql(f"CREATE STREAM TABLE st REFRESH MODE DIFFERENTIAL AS {ABOVE_AVERAGE}")
+    shop.sql(ROUNDS[0])
+    refreshed(shop, "st")
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError("No space left on device")
+
+    shop.sql(ROUNDS[1])
+    with monkeypatch.context() as patch:
+        patch.setattr("headrace.refresh.run.apply_change", full)
+        with pytest.raises(HeadraceError, match="No space left"):
+            shop.refresh_stream_table("st")
+    (state,) = states(shop)
+    assert builds(state) == 1
+    shop.sql(ROUNDS[2])
+    assert refreshed(shop, "st").action == "DIFFERENTIAL"
+    assert builds(state) == 2
+
+
+def test_groups_move_on_with_a_change_that_does_not_touch_them(shop: Headrace) -> None:
+    text = QUERIES["correlated"][0]
+    shop.sql(f"CREATE STREAM TABLE st REFRESH MODE DIFFERENTIAL AS {text}")
+    shop.sql("INSERT INTO orders VALUES (9, 7, 100)")
+    refreshed(shop, "st")
+    shop.sql("INSERT INTO customers VALUES (7, 'Cy', 'north')")
+    assert refreshed(shop, "st").rows_inserted == 1
+    shop.sql("OPTIMIZE orders")
+    refreshed(shop, "st")
+    shop.sql("UPDATE orders SET amount = 0 WHERE id = 9")
+    assert refreshed(shop, "st").rows_deleted == 1
+    (state,) = states(shop)
+    assert builds(state) == 1
+
+
+def test_groups_of_an_earlier_query_go_when_those_of_another_come(shop: Headrace) -> None:
+    shop.sql(f"CREATE STREAM TABLE st REFRESH MODE DIFFERENTIAL AS {ABOVE_AVERAGE}")
+    shop.sql(ROUNDS[0])
+    refreshed(shop, "st")
+    before = states(shop)
+    other = ABOVE_AVERAGE.replace("(SELECT AVG(amount) FROM orders)", "(SELECT SUM(id) FROM orders) - 20")
+    shop.sql(f"ALTER STREAM TABLE st AS {other}")
+    shop.sql(ROUNDS[1])
+    assert refreshed(shop, "st").action == "DIFFERENTIAL"
+    assert len(before) == len(states(shop)) == 1
+    assert before != states(shop)
+
+
+def test_a_dry_run_shows_the_groups(shop: Headrace) -> None:
+    shop.sql(f"CREATE STREAM TABLE st REFRESH MODE DIFFERENTIAL AS {ABOVE_AVERAGE}")
+    shop.sql(ROUNDS[0])
+    shown = str(shop.plan_refresh("st"))
+    assert "by state of the groups inside the query" in shown
+    assert "what the change adds to each of groups_" in shown
+    assert not folder(shop).exists(), "a dry run builds nothing"

@@ -1,0 +1,70 @@
+"""AUTO's choice: by the share that changed first, then by what refreshes of the table took."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from headrace.catalog import Action, RefreshRecord, RefreshState
+from headrace.refresh.choice import Figures, gather, prefers_full
+from headrace.sql.names import TableName
+
+NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
+ROWS = 1_000
+
+
+def done(action: Action, ms: float, rows: int = ROWS, *, built: int = 0) -> RefreshRecord:
+    return RefreshRecord(
+        id=1,
+        stream_table=TableName("shop", "totals"),
+        stream_table_id="a1",
+        state=RefreshState.COMPLETED,
+        action=action,
+        reason="",
+        started_at=NOON,
+        ended_at=NOON,
+        data_timestamp=NOON,
+        rows_inserted=0,
+        rows_deleted=0,
+        delta_row_count=0,
+        frontier=None,
+        error_code=None,
+        error=None,
+        duration_ms=ms,
+        spark_jobs=0,
+        details={"change_rows": rows, "states_built": built},
+    )
+
+
+def figures(*newest_first: RefreshRecord, change: int = ROWS) -> Figures:
+    return gather(change, 1_000_000, newest_first)
+
+
+def test_a_large_share_is_recomputed_until_both_ways_were_measured() -> None:
+    known = figures(done(Action.FULL, 5_000), change=200_000)
+    assert prefers_full(known, 0.15) == "20% of the source rows changed, over the threshold of 15%"
+    assert prefers_full(known, 0.5) is None
+
+
+def test_what_was_measured_decides_with_a_larger_change_in_proportion() -> None:
+    history = [done(Action.DIFFERENTIAL, 1_000), done(Action.FULL, 5_000)]
+    assert prefers_full(figures(*history), 0.15) is None
+    assert prefers_full(figures(*history, change=10 * ROWS), 0.15) == (
+        "the change would take about 10,000 ms, recomputing about 5,000 ms"
+    )
+    history[0] = done(Action.DIFFERENTIAL, 5_200)
+    assert prefers_full(figures(*history), 0.15) is None, "a difference that is lost in the noise"
+
+
+def test_building_state_is_not_held_against_the_refreshes_that_follow() -> None:
+    first = [done(Action.DIFFERENTIAL, 12_000, built=2), done(Action.FULL, 5_000)]
+    assert figures(*first).differential_ms is None
+    assert prefers_full(figures(*first), 0.15) is None
+    assert figures(done(Action.DIFFERENTIAL, 400), *first).differential_ms == 400
+
+
+def test_state_that_a_full_refresh_left_behind_is_shared_by_those_it_will_serve() -> None:
+    known = [done(Action.DIFFERENTIAL, 400), done(Action.DIFFERENTIAL, 12_400, built=1)]
+    behind = [done(Action.NO_DATA, 5), done(Action.FULL, 5_000), *known]
+    assert figures(*behind).differential_ms == 400 + 12_000 / 8
+    assert prefers_full(figures(*behind), 0.15) is None
+    assert prefers_full(figures(done(Action.FULL, 1_000), *known), 0.15) is not None

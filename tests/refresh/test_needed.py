@@ -59,9 +59,6 @@ class InDuckDB:
     def expected(self, tests: Limits) -> float:
         return float(sum(map(len, tests.values())))
 
-    def close(self) -> None:
-        """There is nothing to forget."""
-
 
 def needed(
     subject: Subject, changed: frozenset[TableName], root: Node, keys: pa.Table | None = None

@@ -43,6 +43,5 @@ def test_rows_are_read_and_looked_up_as_of_a_version(tmp_path: Path) -> None:
     assert found is not None
     assert sorted(found["b"].to_pylist()) == [0, 10]
     assert source.rows({"a": pa.array([3])}).num_rows == 0  # type: ignore[union-attr]  # few rows
-    source.close()
     other = SourceVersion(1, "another table")
     assert searchable(log, other, ["a"], most=10) is None

@@ -29,6 +29,7 @@ from headrace.scheduler.report import TickReport
 from headrace.scheduler.run import Scheduler
 from headrace.scheduler.service import Service
 from headrace.scheduler.snapshot import Finder, Snapshot
+from headrace.sources.search import decoded_columns
 from headrace.sql.names import TableName, parse_name
 from headrace.sql.statements import TargetWrite
 
@@ -259,6 +260,7 @@ class Headrace:
             self._closed = True
             self._scheduler.close()
             self._refresher.sources.pins.close()
+            decoded_columns.forget()
             if self._webhook is not None:
                 self._webhook.close()
             self._catalog.close()

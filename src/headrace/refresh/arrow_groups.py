@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal, localcontext
 
@@ -18,6 +18,12 @@ from headrace.refresh.arrow_values import NotInArrow, column_of
 _MOST_INTEGER = 1 << 62
 _MOST_DIGITS = 38
 _AVERAGE = ("sum", "count")
+_ALONE: Mapping[str, Callable[[pa.ChunkedArray], pa.Scalar]] = {
+    "sum": lambda values: pc.sum(values, min_count=1),
+    "count": pc.count,
+    "min": pc.min,
+    "max": pc.max,
+}
 # Spark averages shorter decimals by way of floats.
 _LEAST_EXACT = 12
 
@@ -31,9 +37,24 @@ def aggregated(node: Aggregate, rows: pa.Table) -> pa.Table:
         (own, function, options.get(function)) for own, part in parts.items() for function in part.functions
     ]
     values = {own: part.values for own, part in parts.items()}
+    if not keys:
+        return _of_all(node, parts)
     grouped = pa.table(keys | values).group_by(list(keys), use_threads=False).aggregate(listed)
     found = [part.finish([grouped[f"{own}_{one}"] for one in part.functions]) for own, part in parts.items()]
     return pa.table([*(grouped[key] for key in keys), *found], names=list(node.columns))
+
+
+def _of_all(node: Aggregate, parts: Mapping[str, _Part]) -> pa.Table:
+    """Aggregate all rows, which are one group even where there are none."""
+    if not parts:
+        raise NotInArrow("rows without columns, which Arrow does not count")
+    found = []
+    for part in parts.values():
+        values = [pa.array([_ALONE[one](part.values).as_py()]) for one in part.functions]
+        kinds = [pa.int64() if one == "count" else part.values.type for one in part.functions]
+        typed = [pa.chunked_array([value.cast(kind)]) for value, kind in zip(values, kinds, strict=True)]
+        found.append(part.finish(typed))
+    return pa.table(found, names=list(node.columns))
 
 
 @dataclass(frozen=True)

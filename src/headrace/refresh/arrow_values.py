@@ -12,10 +12,11 @@ import re
 from calendar import monthrange
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, timedelta
-from decimal import Decimal
+from decimal import ROUND_HALF_UP, Decimal, localcontext
 from functools import reduce
 from typing import TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
@@ -42,6 +43,10 @@ _ARITHMETIC: Mapping[type[exp.Expr], Callable[[Value, Value], Value]] = {
     exp.Mul: pc.multiply_checked,
 }
 _MOST_DIGITS = 38
+# How counts stand in a quotient, how wide a sum over such a count may be, how large the count, and how many
+# quotients are computed here, one by one.
+_COUNT_TYPE = (20, 0)
+_MOST_SUMMED, _MOST_COUNTED, _MOST_DIVIDED = 25, 10**9, 100_000
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _COUNT = re.compile(r"[1-9]\d{0,5}", re.ASCII)
 
@@ -104,6 +109,8 @@ def value_of(expression: exp.Expr, rows: pa.Table) -> Value:
             return _year(value_of(expression.expression, rows))
         case exp.Substring():
             return _part(expression, rows)
+        case exp.Cast(this=exp.Div(expression=exp.Cast(to=to))) if _is_decimal(to, *_COUNT_TYPE):
+            return _averaged(expression, rows)
         case exp.Cast() if literal_of(expression.this) is not None:
             if literal_type(expression.this) != number_type(expression, {}):
                 raise NotInArrow("a literal of another type")
@@ -131,13 +138,50 @@ def value_of(expression: exp.Expr, rows: pa.Table) -> Value:
             return _chosen([(expression.this, expression.args["true"])], expression.args.get("false"), rows)
         case exp.EQ() | exp.NEQ() | exp.LT() | exp.LTE() | exp.GT() | exp.GTE():
             _refuse_chains(expression)
-            sides = alike([value_of(expression.this, rows), value_of(expression.expression, rows)])
-            return _COMPARISONS[type(expression)](*sides)
+            return _compared(
+                _COMPARISONS[type(expression)],
+                value_of(expression.this, rows),
+                value_of(expression.expression, rows),
+            )
         case exp.Add() | exp.Sub() | exp.Mul():
             return _computed(expression, rows)
     if function_name(expression) in ("coalesce", "nvl", "ifnull"):
         return pc.coalesce(*alike([value_of(part, rows) for part in expression.expressions]))
     raise NotInArrow(type(expression).__name__)
+
+
+def _is_decimal(type_: exp.Expr, digits: int, scale: int) -> bool:
+    return decimal_of(type_.sql(dialect="spark").lower().replace(" ", "")) == (digits, scale)
+
+
+def _averaged(expression: exp.Cast, rows: pa.Table) -> pa.ChunkedArray:
+    """A sum of decimals divided by a count, with four more places, halves away from zero.
+
+    Spark rounds the quotient twice, which makes no difference for so short a sum and so few values.
+    """
+    quotient, name = expression.this, number_type(expression, {})
+    total, count = column_of(quotient.this, rows), column_of(quotient.expression.this, rows)
+    kind, decimal = total.type, decimal_of(name or "")
+    if decimal is None or not pa.types.is_decimal(kind) or kind.precision > _MOST_SUMMED:
+        raise NotInArrow("a quotient of another kind")
+    if count.type != pa.int64() or decimal[1] != kind.scale + 4 or rows.num_rows > _MOST_DIVIDED:
+        raise NotInArrow("a quotient of another kind")
+    with localcontext() as context:
+        context.prec, context.rounding = 3 * _MOST_DIGITS, ROUND_HALF_UP
+        last, most = Decimal(1).scaleb(-decimal[1]), Decimal(10) ** (decimal[0] - decimal[1])
+        found: list[Decimal | None] = []
+        for value, number in zip(total.to_pylist(), count.to_pylist(), strict=True):
+            if value is None or number is None:
+                found.append(None)
+                continue
+            if not 0 < number <= _MOST_COUNTED:
+                raise NotInArrow("a quotient by such a number")
+            average = Decimal(value / number).quantize(last)
+            if abs(average) >= most:
+                raise NotInArrow("a quotient that does not fit")
+            found.append(average)
+    type_ = arrow_type(name or "")
+    return pa.chunked_array([pa.array(found, type_)], type_)
 
 
 def _is_date(type_: exp.Expr) -> bool:
@@ -242,22 +286,44 @@ def _refuse_chains(expression: exp.Expr) -> None:
 
 def _chosen(branches: Sequence[tuple[exp.Expr, exp.Expr]], default: exp.Expr | None, rows: pa.Table) -> Value:
     """CASE: the first branch whose condition is true, and else the default, or NULL."""
-    results = [result for _, result in branches]
-    rest = default if default is not None else exp.null()
-    given = [column_of(one, rows) for one in (*results, rest) if not isinstance(one, exp.Null)]
-    if not given:
+    results, masks = [*(result for _, result in branches), default], _taken(branches, rows)
+    values = [
+        _where(mask, result, rows)
+        for mask, result in zip(masks, results, strict=True)
+        if result is not None and not isinstance(result, exp.Null)
+    ]
+    if not values:
         raise NotInArrow("a CASE of NULLs")
-    columns = iter(alike(given))
-    kind = next(iter(alike(given))).type
-    nothing = pa.scalar(None, kind)
-    values = [nothing if isinstance(one, exp.Null) else next(columns) for one in (*results, rest)]
-    chosen = values[-1]
-    for (condition, _), value in zip(reversed(branches), reversed(values[:-1]), strict=True):
+    columns = iter(alike(values))
+    chosen: Value = pa.scalar(None, alike(values)[0].type)
+    for mask, result in zip(masks, results, strict=True):
+        if result is not None and not isinstance(result, exp.Null):
+            chosen = pc.if_else(mask, next(columns), chosen)
+    if isinstance(chosen, pa.Scalar):
+        raise NotInArrow("a CASE of one value")
+    return chosen
+
+
+def _taken(branches: Sequence[tuple[exp.Expr, exp.Expr]], rows: pa.Table) -> list[pa.ChunkedArray]:
+    """Which rows take each branch, and which the default."""
+    masks, others = [], column_of(exp.true(), rows)
+    for condition, _ in branches:
         test = truth_of(condition, rows)
         if isinstance(test, pa.Scalar):
             raise NotInArrow("a condition without columns")
-        chosen = pc.if_else(pc.fill_null(test, fill_value=False), value, chosen)
-    return chosen
+        test = pc.fill_null(test, fill_value=False)
+        masks.append(pc.and_(others, test))
+        others = pc.and_(others, pc.invert(test))
+    return [*masks, others]
+
+
+def _where(mask: pa.ChunkedArray, expression: exp.Expr, rows: pa.Table) -> pa.ChunkedArray:
+    """A column of which only some rows matter: a quotient may not be there for others."""
+    if expression.find(exp.Div) is None:
+        return column_of(expression, rows)
+    found = column_of(expression, rows.filter(mask))
+    places = np.cumsum(mask.to_numpy()) - 1
+    return found.take(pa.array(places, mask=~mask.to_numpy()))
 
 
 def alike(values: Sequence[Value]) -> list[Value]:
@@ -281,6 +347,27 @@ def alike(values: Sequence[Value]) -> list[Value]:
     return [_checked_cast(value, pa.decimal128(digits, scale)) for value in values]
 
 
+def _compared(compare: Callable[[Value, Value], Value], left: Value, right: Value) -> Value:
+    kinds = left.type, right.type
+    if not all(map(pa.types.is_decimal128, kinds)):
+        return compare(*alike([left, right]))
+    scale, whole = max(kind.scale for kind in kinds), max(kind.precision - kind.scale for kind in kinds)
+    if whole + scale <= _MOST_DIGITS:
+        return compare(*alike([left, right]))
+    # Where no type has room for both, Spark rounds, or not, as it is set: only what comes out alike counts.
+    exact = [_as_wide(side).cast(pa.decimal256(whole + scale, scale)) for side in (left, right)]
+    room = pa.scalar(Decimal(10) ** (_MOST_DIGITS - scale), pa.decimal256(whole + scale + 1, scale))
+    if any(pc.any(pc.greater_equal(pc.abs(side), room)).as_py() for side in exact):
+        raise NotInArrow("numbers that no common type has room for")
+    rounded = [
+        pc.round(side, ndigits=_MOST_DIGITS - whole, round_mode="half_towards_infinity") for side in exact
+    ]
+    found, other = compare(*exact), compare(*rounded)
+    if not pc.all(pc.equal(found, other)).as_py():
+        raise NotInArrow("numbers that differ in digits which Spark may leave out")
+    return found
+
+
 def _computed(expression: exp.Binary, rows: pa.Table) -> Value:
     types = {field.name: type_name(field.type) for field in rows.schema}
     name = number_type(expression, types)
@@ -291,10 +378,15 @@ def _computed(expression: exp.Binary, rows: pa.Table) -> Value:
     if decimal is None:
         wide = [side.cast(pa.int64()) for side in sides]
         return _checked(lambda: operate(*wide).cast(arrow_type(name)))
-    if decimal[0] >= _MOST_DIGITS:
-        raise NotInArrow("a decimal that Spark shortens")
     exact = [side if pa.types.is_decimal(side.type) else _as_decimal(side) for side in sides]
+    if decimal[0] >= _MOST_DIGITS:
+        # No digit after the point is lost, as the type is known: only a number that is too large is refused.
+        exact = [_as_wide(side) for side in exact]
     return _checked(lambda: operate(*exact).cast(arrow_type(name)))
+
+
+def _as_wide(value: Value) -> Value:
+    return value.cast(pa.decimal256(value.type.precision, value.type.scale))
 
 
 def _as_decimal(value: Value) -> Value:

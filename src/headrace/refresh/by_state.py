@@ -71,7 +71,7 @@ def change_by_state(statements: Statements, inputs: Inputs, *, most: int) -> Sta
         return None
     shown = shown_groups(plan, moved.sides)
     if shown is None:
-        shown = _shown_by_spark(statements, inputs, moved.sides)
+        shown = _shown_by_spark(statements, inputs, moved)
     return StateChange(TableChange(rows=shown, key=plan.keys), moved.kept, moved.change, moved.version)
 
 
@@ -116,12 +116,12 @@ def _added_groups(plan: StatePlan, node: Node, inputs: Inputs, most: int) -> pa.
     return None if added.num_rows > most or _has_nulls(added, plan.keys) else added
 
 
-def _shown_by_spark(statements: Statements, inputs: Inputs, sides: pa.Table) -> pa.Table:
-    spark, binding = inputs.spark, inputs.binding
-    schema = spark.sql(statements.sql("added", binding)).schema
+def _shown_by_spark(statements: Statements, inputs: Inputs, moved: MovedGroups) -> pa.Table:
+    spark, schema = inputs.spark, moved.kept.schema
+    sides = moved.sides.select([*schema.names, WEIGHT])
     schema = StructType([*schema.fields, StructField(WEIGHT, LongType(), nullable=False)])
     both = quote(inputs.views.add(arrow_frame(spark, sides, schema)))
-    return consolidate(spark.sql(statements.sql("change", binding, {SIDES: both})).toArrow())
+    return consolidate(spark.sql(statements.sql("change", inputs.binding, {SIDES: both})).toArrow())
 
 
 def _has_nulls(added: pa.Table, keys: Sequence[str]) -> bool:

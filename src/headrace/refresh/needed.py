@@ -101,12 +101,7 @@ class Needed:
         self._done: dict[tuple[object, ...], pa.Table | None] = {}
         self._values: dict[tuple[int, str, bool], pa.Array] = {}
         self._seeds = _seeds(root)
-        try:
-            self._rows(root, {})
-        finally:
-            for source in self._opened.values():
-                if source is not None:
-                    source.close()
+        self._rows(root, {})
 
     def _open(self, name: TableName) -> Search | None:
         if name not in self._opened:

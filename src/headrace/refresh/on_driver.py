@@ -103,7 +103,7 @@ class OnDriver:
             case Join(kind="left" | "semi" | "anti", matches=None):
                 left, right = self._each(node.inputs)
                 return _joined(node, left, right)
-            case Aggregate() if node.keys:
+            case Aggregate():
                 return aggregated(node, self._rows(node.child))
         raise NotInArrow(type(node).__name__)
 
@@ -319,14 +319,17 @@ def _weighted(column: StateColumn, rows: pa.Table) -> pa.ChunkedArray:
         if largest * heaviest * rows.num_rows >= _MOST_INTEGER:
             raise NotInArrow("a sum that may not fit")
         return pc.multiply(wide, weights)
-    if int(np.abs(weights.to_numpy()).max()) != 1:
-        raise NotInArrow("decimals times weights")
     exact = adds if pa.types.is_decimal(adds.type) else adds.cast(pa.decimal128(19, 0))
     wide = exact.cast(pa.decimal128(38, exact.type.scale))
     largest_exact = max(abs(pc.min(wide).as_py()), abs(pc.max(wide).as_py()))
-    if largest_exact * rows.num_rows * 10**wide.type.scale >= _MOST_DECIMAL:
+    heaviest = int(np.abs(weights.to_numpy()).max())
+    if largest_exact * heaviest * rows.num_rows * 10**wide.type.scale >= _MOST_DECIMAL:
         raise NotInArrow("a sum that may not fit")
-    return pc.if_else(pc.greater(weights, 0), wide, pc.negate(wide))
+    if heaviest == 1:
+        return pc.if_else(pc.greater(weights, 0), wide, pc.negate(wide))
+    # A product of decimals has room for all digits of both.
+    product = pc.multiply(exact.cast(pa.decimal256(38, exact.type.scale)), weights.cast(pa.decimal256(19, 0)))
+    return product.cast(wide.type)
 
 
 def _in_types(totals: pa.Table, plan: StatePlan) -> pa.Table:

@@ -38,9 +38,6 @@ class Search(Protocol):
     def expected(self, tests: Limits) -> float:
         """Estimate how many rows have the values."""
 
-    def close(self) -> None:
-        """Forget what was read."""
-
 
 def plain(rows: pa.Table, schema: StructType) -> pa.Table:
     """The columns whose values are equal in Arrow exactly when they are in Spark."""

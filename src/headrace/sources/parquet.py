@@ -103,19 +103,25 @@ class DataFile:
     @property
     def decoded_bytes(self) -> int:
         """Estimate what the wanted columns take in memory."""
-        kinds = [arrow_type(column.type) for column in self.wanted.fields]
-        widths = (kind.bit_width // 8 if pa.types.is_primitive(kind) else _TEXT_BYTES for kind in kinds)
+        widths = (_width(arrow_type(column.type)) for column in self.wanted.fields)
         stored = sum(int(chunk.total_uncompressed_size) for chunk in self._chunks())
         return max(self.count * sum(widths), stored)
 
-    def slices(self) -> Iterator[Slice]:
-        """Yield the rows as they are stored."""
+    def whole(self) -> Slice:
+        """Give all rows as they are stored."""
+        return Slice(0, self.count, self.file.read(columns=self._read_columns()))
+
+    def _read_columns(self) -> list[str] | None:
         extra = [CHANGE_TYPE] if self.piece.is_change_file else []
         names = sorted({*self._stored.values(), *extra})
         # A dot in a name would be read as a path into a struct.
-        columns = names if not any("." in name for name in names) else None
-        if not names or self.count <= _AT_ONCE:
-            yield Slice(0, self.count, self.file.read(columns=columns))
+        return names if not any("." in name for name in names) else None
+
+    def slices(self) -> Iterator[Slice]:
+        """Yield the rows as they are stored."""
+        columns = self._read_columns()
+        if columns == [] or self.count <= _AT_ONCE:
+            yield self.whole()
             return
         start = 0
         for batch in self.file.iter_batches(batch_size=_SLICE, columns=columns):
@@ -145,6 +151,12 @@ class DataFile:
             if stored is not None and field.name not in self.wanted.partitions:
                 found[physical] = stored
         return found
+
+
+def _width(kind: pa.DataType) -> int:
+    """How many bytes a value takes."""
+    is_fixed = pa.types.is_primitive(kind) or pa.types.is_decimal(kind)
+    return int(kind.bit_width) // 8 if is_fixed else _TEXT_BYTES
 
 
 @contextmanager

@@ -6,10 +6,14 @@ with Arrow takes tenths.
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+import time
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import reduce
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -17,46 +21,160 @@ import pyarrow.compute as pc
 
 from headrace.sources.difference import Piece
 from headrace.sources.driver import each
+from headrace.sources.files import locate
 from headrace.sources.parquet import DataFile, Wanted, empty_rows, opened
+from headrace.sources.state import Field
 
 ROW = "__hr_row"
 _ROWS_OF_A_FILE = 1 << 40
-# Decoded files that are kept between two looks, of all refreshes together.
+# Decoded columns that are kept, of all refreshes together, and for how long after they were last looked at.
 _KEPT_BYTES = 768 << 20
+_KEPT_SECONDS = 120.0
+# A file of which more is wanted is looked through slice by slice, and not kept.
+_LARGEST_BYTES = _KEPT_BYTES // 2
 
-
-class Looked:
-    """Files that were read already, kept while somebody looks rows up in them again and again."""
-
-    def __init__(self) -> None:
-        self.rows: dict[int, pa.Table] = {}
-        self._bytes = 0
-
-    def reserve(self, size: int) -> bool:
-        """Ask for the memory of a file before it is read."""
-        with _room.lock:
-            if _room.bytes + size > _KEPT_BYTES:
-                return False
-            _room.bytes += size
-            self._bytes += size
-            return True
-
-    def forget(self) -> None:
-        """Give the memory back."""
-        with _room.lock:
-            _room.bytes -= self._bytes
-        self.rows, self._bytes = {}, 0
+Key: TypeAlias = tuple[object, ...]
 
 
 @dataclass
-class _Room:
-    """What all that is kept in this process takes."""
+class DecodedColumns:
+    """Columns of files that were decoded already, for all who look through them; the least used go first.
 
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    bytes: int = 0
+    Most of what a look takes is decoding, and stream tables over one source look through the same columns at
+    about the same time. A file does not change once it is written.
+    """
+
+    most_bytes: int = _KEPT_BYTES
+    seconds: float = _KEPT_SECONDS
+    _columns: OrderedDict[Key, tuple[pa.ChunkedArray, float]] = field(default_factory=OrderedDict)
+    _bytes: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def get(self, key: Key) -> pa.ChunkedArray | None:
+        with self._lock:
+            found = self._columns.get(key)
+            if found is None:
+                return None
+            self._columns[key] = found[0], time.monotonic()
+            self._columns.move_to_end(key)
+            return found[0]
+
+    def keep(self, key: Key, column: pa.ChunkedArray) -> None:
+        with self._lock:
+            if key not in self._columns:
+                self._bytes += column.nbytes
+            self._columns[key] = column, time.monotonic()
+            while self._bytes > self.most_bytes and len(self._columns) > 1:
+                self._drop_first()
+
+    def forget_idle(self) -> None:
+        """Give back the memory of what nobody has looked at for a while."""
+        with self._lock:
+            while self._columns and time.monotonic() - next(iter(self._columns.values()))[1] > self.seconds:
+                self._drop_first()
+
+    def forget(self) -> None:
+        """Give all memory back."""
+        with self._lock:
+            self._columns.clear()
+            self._bytes = 0
+
+    @property
+    def size(self) -> int:
+        """How many bytes are held."""
+        return self._bytes
+
+    def _drop_first(self) -> None:
+        _, (column, _) = self._columns.popitem(last=False)
+        self._bytes -= column.nbytes
 
 
-_room = _Room()
+decoded_columns = DecodedColumns()
+
+
+@dataclass(frozen=True)
+class _File:
+    """One file of a table, and the columns wanted of it."""
+
+    location: str
+    number: int
+    piece: Piece
+    wanted: Wanted
+
+    def find(self, tests: Mapping[str, pa.Array]) -> pa.Table:
+        """Give the visible rows whose columns all have one of the values."""
+        if not self._is_kept():
+            return self._find_by_slices(tests)
+        tested = self._columns([self.wanted.field(name) for name in tests])
+        found = [
+            pc.is_in(column, value_set=values) for column, values in zip(tested, tests.values(), strict=True)
+        ]
+        met = np.asarray(reduce(pc.and_, found))
+        if self.piece.vector is not None:
+            met = met & ~np.asarray(self.piece.vector.deleted(self.location, len(met)))
+        places, schema = np.flatnonzero(met), _schema(self.wanted)
+        if not len(places):
+            return schema.empty_table()
+        columns = [column.take(pa.array(places)) for column in self._columns(self.wanted.fields)]
+        return pa.table([*columns, pa.array(self.number * _ROWS_OF_A_FILE + places)], schema=schema)
+
+    @property
+    def missing_bytes(self) -> int:
+        """What is to be read of the file, compressed."""
+        missing = [column for column in self.wanted.fields if decoded_columns.get(self._key(column)) is None]
+        if not missing:
+            return 0
+        with opened(self.location, self.piece, _only(self.wanted, missing)) as file:
+            return file.stored_bytes
+
+    def _is_kept(self) -> bool:
+        if all(decoded_columns.get(self._key(column)) is not None for column in self.wanted.fields):
+            return True
+        with opened(self.location, self.piece, self.wanted) as file:
+            return file.decoded_bytes <= _LARGEST_BYTES
+
+    def _columns(self, fields: Sequence[Field]) -> list[pa.ChunkedArray]:
+        """Give columns whole, those that are not kept by one reading of the file."""
+        found = {column.physical: decoded_columns.get(self._key(column)) for column in fields}
+        missing = [column for column in fields if found[column.physical] is None]
+        if missing:
+            with opened(self.location, self.piece, _only(self.wanted, missing)) as file:
+                part = file.whole()
+                for column in missing:
+                    found[column.physical] = file.column(part, column)
+                    decoded_columns.keep(self._key(column), found[column.physical])
+        return [found[column.physical] for column in fields]
+
+    def _key(self, column: Field) -> Key:
+        # Only a table that was written by other means than Delta's gives a new file the name of an old one.
+        stat = os.stat(locate(self.location, self.piece.path)[1])
+        partition = self.piece.partition.get(column.physical)
+        kind = str(column.type), str(sorted(column.metadata.items()))
+        return (
+            self.location,
+            self.piece.path,
+            stat.st_mtime_ns,
+            stat.st_size,
+            column.physical,
+            *kind,
+            partition,
+        )
+
+    def _find_by_slices(self, tests: Mapping[str, pa.Array]) -> pa.Table:
+        with opened(self.location, self.piece, self.wanted) as file:
+            tables = (_found(rows, tests) for rows in self._slices(file))
+            return pa.concat_tables([_schema(self.wanted).empty_table(), *tables])
+
+    def _slices(self, file: DataFile) -> Iterator[pa.Table]:
+        """Yield the rows that are visible, slice by slice."""
+        vector = file.piece.vector
+        hidden = vector.deleted(self.location, file.count) if vector is not None else None
+        schema = _schema(file.wanted)
+        for part in file.slices():
+            first = self.number * _ROWS_OF_A_FILE + part.start
+            columns = [file.column(part, column) for column in file.wanted.fields]
+            rows = pa.table([*columns, pa.array(np.arange(first, first + part.count))], schema=schema)
+            yield rows if hidden is None else rows.filter(pc.invert(hidden.slice(part.start, part.count)))
 
 
 def read_matching(
@@ -65,44 +183,24 @@ def read_matching(
     wanted: Wanted,
     tests: Mapping[str, pa.Array],
     *,
-    looked: Looked,
     most_bytes: int,
 ) -> pa.Table | None:
     """Look through files for the rows whose columns all have one of the values; None where that takes long.
 
     The column `ROW` tells rows apart by the number of their file and their place in it.
     """
-
-    def search(number: int) -> pa.Table:
-        if number in looked.rows:
-            return _found(looked.rows[number], tests)
-        tables = [_schema(wanted).empty_table()]
-        with opened(location, pieces[number], wanted) as file:
-            if looked.reserve(file.decoded_bytes):
-                rows = looked.rows[number] = pa.concat_tables([*tables, *_decoded(location, file, number)])
-                return _found(rows, tests)
-            tables += (_found(rows, tests) for rows in _decoded(location, file, number))
-        return pa.concat_tables(tables)
-
+    decoded_columns.forget_idle()
+    files = [_File(location, number, piece, wanted) for number, piece in pieces.items()]
     size = 0
-    for number in pieces.keys() - looked.rows.keys():
-        with opened(location, pieces[number], wanted) as file:
-            size += file.stored_bytes
+    for file in files:
+        size += file.missing_bytes
         if size > most_bytes:
             return None
-    return pa.concat_tables([_schema(wanted).empty_table(), *each(list(pieces), search)])
+    return pa.concat_tables([_schema(wanted).empty_table(), *each(files, lambda file: file.find(tests))])
 
 
-def _decoded(location: str, file: DataFile, number: int) -> Iterator[pa.Table]:
-    """Yield the rows of a file that are visible, slice by slice."""
-    vector = file.piece.vector
-    hidden = vector.deleted(location, file.count) if vector is not None else None
-    schema = _schema(file.wanted)
-    for part in file.slices():
-        first = number * _ROWS_OF_A_FILE + part.start
-        columns = [file.column(part, column) for column in file.wanted.fields]
-        rows = pa.table([*columns, pa.array(np.arange(first, first + part.count))], schema=schema)
-        yield rows if hidden is None else rows.filter(pc.invert(hidden.slice(part.start, part.count)))
+def _only(wanted: Wanted, fields: Sequence[Field]) -> Wanted:
+    return replace(wanted, names=tuple(one.name for one in fields), fields=tuple(fields))
 
 
 def _found(rows: pa.Table, tests: Mapping[str, pa.Array]) -> pa.Table:

@@ -25,7 +25,7 @@ from headrace.sources.driver import read_rows
 from headrace.sources.frames import CHAR_TYPE, spark_schema
 from headrace.sources.log import DeltaLog
 from headrace.sources.parquet import Wanted, empty_rows
-from headrace.sources.search import Looked, read_matching
+from headrace.sources.search import read_matching
 from headrace.sources.state import TableState
 from headrace.sql.names import TableName
 from headrace.storage.apply.search import find_rows
@@ -155,7 +155,6 @@ class Searchable:
 
     def __init__(self, snapshot: Snapshot, wanted: Wanted, most: int) -> None:
         self._snapshot, self._wanted, self._most = snapshot, wanted, most
-        self._looked = Looked()
         self._pieces = whole_table((file.add for file in snapshot.files), snapshot.version).pieces
         self.schema = StructType(spark_schema(wanted.names, wanted.fields).fields[:-1])
         self.arrow_schema = empty_rows(wanted.names, wanted.fields).schema
@@ -174,7 +173,6 @@ class Searchable:
                 pieces,
                 self._wanted,
                 tests,
-                looked=self._looked,
                 most_bytes=_SEARCHED_COLUMN_BYTES,
             )
         except (UndecodableError, OSError, pa.ArrowException):
@@ -192,10 +190,6 @@ class Searchable:
         ends = [file.stats.get(end) or {} for file in self._snapshot.files for end in _ENDS]
         known = [bound for bounds in ends if isinstance(bound := bounds.get(physical), int)]
         return max(known) - min(known) + 1 if known else max(self._snapshot.rows, 1)
-
-    def close(self) -> None:
-        """Forget what was read."""
-        self._looked.forget()
 
 
 def _at(log: DeltaLog, at: SourceVersion) -> Snapshot | None:

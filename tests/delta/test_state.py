@@ -73,6 +73,8 @@ def test_state_after_many_changes_is_what_a_rebuild_gives(table: str, text: str)
         "SELECT k, SUM(price * price * price * 1.5) AS s FROM d GROUP BY k",
         "SELECT COUNT(*) AS n FROM t GROUP BY k",
         "SELECT k FROM t",
+        # What is counted may come out otherwise when it is computed again.
+        "SELECT c, COUNT(*) AS n FROM (SELECT k, FIRST(s) AS c FROM t GROUP BY k) GROUP BY c",
     ],
 )
 def test_what_is_no_group_or_hides_its_key_is_not_kept_by_state(text: str) -> None:

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
 from headrace import Headrace
+from headrace.catalog import SourceVersion
 from headrace.errors import HeadraceError
+from headrace.storage.marker import Marker
+from headrace.storage.state import StateTable
 from tests.conftest import refreshed
 from tests.lake.test_state import ROUNDS, folder
 from tests.lake_algebra.play import Story, play
 
+NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 ABOVE_AVERAGE = "SELECT id, amount FROM orders WHERE amount * 2 > (SELECT AVG(amount) FROM orders)"
 FIRST = "SELECT customer, SUM(amount) AS s FROM orders GROUP BY customer ORDER BY s DESC, customer LIMIT 2"
 TWO_LEVELS = "SELECT n, COUNT(*) AS m FROM (SELECT customer, COUNT(*) AS n FROM orders GROUP BY 1) GROUP BY n"
@@ -108,6 +116,56 @@ def test_groups_ahead_of_a_refresh_that_failed_are_built_anew(
     shop.sql(ROUNDS[2])
     assert refreshed(shop, "st").action == "DIFFERENTIAL"
     assert builds(state) == 2
+
+
+def test_groups_that_another_refresh_moved_on_are_not_moved_twice(
+    shop: Headrace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.sql(f"CREATE STREAM TABLE st REFRESH MODE DIFFERENTIAL AS {ABOVE_AVERAGE}")
+    shop.sql(ROUNDS[0])
+    refreshed(shop, "st")
+    read = StateTable.rows_of
+
+    def overtaken(kept: StateTable, keys: pa.Table, columns: Sequence[str], version: int) -> pa.Table:
+        marker = Marker("x", 99, "STATE", "", {"other": SourceVersion(1, "x")}, NOON, NOON)
+        kept.move(replace(marker, stream_table=kept.storage.stream_table))
+        return read(kept, keys, columns, version)
+
+    shop.sql(ROUNDS[1])
+    with monkeypatch.context() as patch:
+        patch.setattr(StateTable, "rows_of", overtaken)
+        with pytest.raises(HeadraceError, match="Another refresh wrote version"):
+            shop.refresh_stream_table("st")
+    assert refreshed(shop, "st").action == "DIFFERENTIAL"
+
+
+def test_groups_whose_files_are_gone_are_built_anew(shop: Headrace) -> None:
+    shop.sql(f"CREATE STREAM TABLE st REFRESH MODE DIFFERENTIAL AS {FIRST}")
+    shop.sql(ROUNDS[0])
+    refreshed(shop, "st")
+    (state,) = states(shop)
+    for file in state.glob("*.parquet"):
+        file.unlink()
+    shop.sql(ROUNDS[1])
+    assert refreshed(shop, "st").rows_inserted > 0
+    shop.sql(ROUNDS[2])
+    assert refreshed(shop, "st").action == "DIFFERENTIAL"
+    assert list(state.glob("*.parquet"))
+
+
+def test_keys_that_delta_cannot_store_are_not_kept(shop: Headrace) -> None:
+    shop.sql("CREATE TABLE spans (id INT, b TIMESTAMP, e TIMESTAMP) USING delta")
+    shop.sql(
+        "INSERT INTO spans SELECT id, '2026-01-01', timestampadd(HOUR, id % 3, '2026-01-01') FROM range(9)"
+    )
+    grouped = "SELECT e - b AS d, COUNT(*) AS n FROM spans GROUP BY 1"
+    shop.sql(
+        "CREATE STREAM TABLE st REFRESH MODE DIFFERENTIAL AS "
+        f"SELECT s.id, g.n FROM spans s JOIN ({grouped}) g ON s.e - s.b = g.d"
+    )
+    shop.sql("DELETE FROM spans WHERE id = 4")
+    result = refreshed(shop, "st")
+    assert (result.action, result.rows_deleted) == ("DIFFERENTIAL", 3)
 
 
 def test_groups_move_on_with_a_change_that_does_not_touch_them(shop: Headrace) -> None:

@@ -86,6 +86,14 @@ def test_averages_of_decimals_round_as_spark_does(shop: Headrace) -> None:
         "SELECT CAST(id % 97 AS INT), pmod(xxhash64(id, {}), 100000000000) / 100, pmod(id * 791, 9999) / 1e4"
     )
     shop.sql(f"INSERT INTO v {some.format(1)} FROM range(2000)")
+    # Averages halfway between two results, which short decimals do not hit since Spark takes them for floats.
+    shop.sql("CREATE TABLE ties (g INT, d DECIMAL(10,2), e DECIMAL(10,1), n INT) USING delta")
+    shop.sql("INSERT INTO ties SELECT 1, 855.68, 0, 2000000000 FROM range(159)")
+    ties = "SELECT g, AVG(d) AS d, AVG(e) AS e, AVG(n) AS n FROM ties GROUP BY g"
+    shop.sql(f"CREATE STREAM TABLE mt REFRESH MODE DIFFERENTIAL AS {ties}")
+    shop.sql("INSERT INTO ties VALUES (1, 856.17, 0.7, 1)")
+    assert refreshed(shop, "mt").action == "DIFFERENTIAL"
+    assert list(folder(shop, "mt").glob("state-*"))
     means = "SELECT g, AVG(d) AS d, AVG(e) AS e FROM v GROUP BY g"
     shop.sql(f"CREATE STREAM TABLE m REFRESH MODE DIFFERENTIAL AS {means}")
     shop.sql(f"INSERT INTO v {some.format(2)} FROM range(1500)")

@@ -68,3 +68,8 @@ def test_state_that_a_full_refresh_left_behind_is_shared_by_those_it_will_serve(
     assert figures(*behind).differential_ms == 400 + 12_000 / 8
     assert prefers_full(figures(*behind), 0.15) is None
     assert prefers_full(figures(done(Action.FULL, 1_000), *known), 0.15) is not None
+
+
+def test_state_that_is_built_every_time_is_no_help() -> None:
+    building = [done(Action.DIFFERENTIAL, 12_000, built=1) for _ in range(2)]
+    assert prefers_full(figures(*building, done(Action.FULL, 5_000)), 0.15) is not None

@@ -44,6 +44,19 @@ def test_the_least_used_columns_go_first() -> None:
     assert kept.size == 3 << 20
 
 
+def test_memory_is_asked_for_before_it_is_taken() -> None:
+    kept = DecodedColumns(most_bytes=3 << 20)
+    kept.keep(("a",), MEGABYTE)
+    with kept.reserved(2 << 20) as room, kept.reserved(2 << 20) as none:
+        assert none is None
+        assert kept.get(("a",)) is None, "it made room"
+        kept.keep(("b",), MEGABYTE, room)
+        kept.keep(("c",), MEGABYTE, room)
+    with kept.reserved(1 << 20) as more:
+        assert more is not None
+    assert kept.size == 2 << 20
+
+
 def test_what_nobody_looks_at_is_given_back() -> None:
     kept = DecodedColumns(seconds=0)
     kept.keep(("a",), MEGABYTE)

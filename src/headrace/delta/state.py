@@ -8,7 +8,9 @@ without GROUP BY has one group, which is there even when it has no rows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import cached_property, lru_cache
 
 from sqlglot import exp
@@ -22,6 +24,7 @@ from headrace.plan.hidden import WEIGHT
 from headrace.plan.literals import in_place_of_column
 from headrace.plan.nodes import Aggregate, Filter, Named, Node, Project
 from headrace.plan.render import Binding, render
+from headrace.plan.repeatable import unrepeatable_below
 from headrace.plan.types import column_types, decimal_of, number_type, sum_type
 from headrace.sql.dialect import VerbatimSpark
 from headrace.sql.names import TableName
@@ -33,11 +36,13 @@ ROWS = "__hr_rows"
 _WIDEST_DECIMAL = 27
 # Spark shortens no scale up to this one, however many digits a product has.
 _KEPT_SCALE = 6
-# Averages of these are exact while their sums stay below the 53 bits of a double, as Spark's own are.
+# Averages of these are exact while their sums stay below the 53 bits of a double.
 _SMALL_INTEGERS = frozenset({"tinyint", "smallint", "int", "integer", "byte", "short"})
 # The average of decimals up to this wide comes out as Spark's own for groups of up to so many values: both
 # round the same quotient, ours after a first rounding that is too fine to matter then.
 _WIDEST_AVERAGE, _MOST_AVERAGED = 15, 10**9
+# Spark averages shorter decimals by way of floats, as it does integers; these count exactly below this.
+_LEAST_EXACT_AVERAGE, _EXACT_FLOATS = 12, 1 << 53
 
 
 @dataclass(frozen=True)
@@ -57,8 +62,8 @@ class StatePlan:
     columns: tuple[StateColumn, ...]
     outputs: Named
     having: exp.Expr | None
-    most_rows: int | None
-    """Rows of a group beyond which its state does not serve."""
+    most: Mapping[str, Decimal]
+    """Numbers of the state, whatever their sign, from which on it does not serve."""
     is_at_root: bool
     """Whether every row of the result is a group, and every key one of its columns."""
     _base: Aggregate
@@ -156,19 +161,22 @@ def groups_state(plan: Plan, base: Aggregate) -> StatePlan | None:
 def _state(
     plan: Plan, base: Aggregate, names: tuple[str, ...], above: list[Node], *, is_at_root: bool
 ) -> StatePlan | None:
+    if unrepeatable_below(plan, base.child):
+        # What was added with one value might be taken away with another, and nobody would notice.
+        return None
     types = column_types(plan, base.child)
     columns = [StateColumn(ROWS, "bigint", number(1))]
+    most: dict[str, Decimal] = {}
     values: dict[str, exp.Expr] = {}
     for place, (name, aggregate) in enumerate(base.aggregates):
         kept = _kept(aggregate, types, str(place + 1))
         if kept is None:
             return None
-        columns += kept[0]
-        values[name] = kept[1]
+        columns += kept.columns
+        values[name] = kept.value
+        most |= kept.most
     values = {key: col(shown) for key, shown in zip(base.keys, names, strict=True)} | values
     outputs, tests = _outputs(above, values)
-    averages = any(function_name(_unfiltered(one)) == "avg" for _, one in base.aggregates)
-    most = _MOST_AVERAGED if averages else None
     return StatePlan(names, tuple(columns), outputs, conjunction(tests), most, is_at_root, base)
 
 
@@ -187,10 +195,16 @@ def _unfiltered(aggregate: exp.Expr) -> exp.Expr:
     return aggregate.this if isinstance(aggregate, exp.Filter) else aggregate
 
 
-def _kept(
-    aggregate: exp.Expr, types: dict[str, str], label: str
-) -> tuple[list[StateColumn], exp.Expr] | None:
-    """The state columns of one aggregate, and its value over them."""
+@dataclass(frozen=True)
+class _Kept:
+    """The state columns of one aggregate, its value over them, and how large they may be."""
+
+    columns: tuple[StateColumn, ...]
+    value: exp.Expr
+    most: Mapping[str, Decimal] = field(default_factory=dict)
+
+
+def _kept(aggregate: exp.Expr, types: dict[str, str], label: str) -> _Kept | None:
     test = aggregate.expression.this if isinstance(aggregate, exp.Filter) else None
     name = function_name(_unfiltered(aggregate))
     arguments = _unfiltered(aggregate).args.get("expressions") or []
@@ -199,22 +213,20 @@ def _kept(
     argument: exp.Expr = arguments[0]
     if name == "count" and isinstance(argument, (exp.Star, exp.Literal)):
         if test is None:
-            return [], col(ROWS)
+            return _Kept((), col(ROWS))
         name, argument, test = "count_if", test, None
     if test is not None:
         argument = exp.Case(ifs=[exp.If(this=test.copy(), true=argument.copy())])
     if name in ("count", "count_if"):
         counted = argument if name == "count_if" else _not_null(argument)
         column = StateColumn(f"__hr_n{label}", "bigint", _one_where(counted))
-        return [column], col(column.name)
+        return _Kept((column,), col(column.name))
     if name not in ("sum", "avg"):
         return None
     return _summed(name, argument, number_type(argument, types) or "", label)
 
 
-def _summed(
-    name: str, argument: exp.Expr, type_: str, label: str
-) -> tuple[list[StateColumn], exp.Expr] | None:
+def _summed(name: str, argument: exp.Expr, type_: str, label: str) -> _Kept | None:
     kept, decimal = sum_type(type_), decimal_of(type_)
     if kept is None or (decimal and decimal[0] > _WIDEST_DECIMAL and decimal[1] > _KEPT_SCALE):
         return None
@@ -223,24 +235,35 @@ def _summed(
     total = StateColumn(f"__hr_sum{label}", kept, call("COALESCE", argument.copy(), zero))
     count = StateColumn(f"__hr_n{label}", "bigint", _one_where(_not_null(argument)))
     value: exp.Expr = col(total.name)
+    most: dict[str, Decimal] = {}
     if name == "avg":
         averaged = _averaged(value, col(count.name), type_)
         if averaged is None:
             return None
-        value = averaged
+        value, largest = averaged
+        most[count.name if largest is None else total.name] = largest or Decimal(_MOST_AVERAGED)
     some = exp.If(this=exp.GT(this=col(count.name), expression=number(0)), true=value)
-    return [total, count], exp.Case(ifs=[some])
+    return _Kept((total, count), exp.Case(ifs=[some]), most)
 
 
-def _averaged(total: exp.Expr, count: exp.Expr, type_: str) -> exp.Expr | None:
+def _averaged(total: exp.Expr, count: exp.Expr, type_: str) -> tuple[exp.Expr, Decimal | None] | None:
+    """The average as Spark computes it, and the sum from which on that is not exact, if it is by floats."""
     decimal = decimal_of(type_)
     if decimal is None:
-        is_small = type_ in _SMALL_INTEGERS
-        return exp.Div(this=exp.cast(total, "double"), expression=count) if is_small else None
-    if decimal[0] > _WIDEST_AVERAGE:
+        if type_ not in _SMALL_INTEGERS:
+            return None
+        return exp.Div(this=exp.cast(total, "double"), expression=count), Decimal(_EXACT_FLOATS)
+    digits, scale = decimal
+    if digits > _WIDEST_AVERAGE:
         return None
-    quotient = exp.Div(this=total, expression=exp.cast(count, "decimal(20,0)"))
-    return exp.cast(quotient, f"decimal({decimal[0] + 4},{decimal[1] + 4})")
+    result = f"decimal({digits + 4},{scale + 4})"
+    if digits < _LEAST_EXACT_AVERAGE:
+        # The sum of the digits without their point, averaged and then moved back, all as floats.
+        unscaled = exp.cast(exp.Mul(this=total, expression=number(10**scale)), "double")
+        average = exp.Div(this=unscaled, expression=exp.cast(count, "double"))
+        back = exp.Div(this=average, expression=exp.cast(number(10**scale), "double"))
+        return exp.cast(back, result), Decimal(_EXACT_FLOATS).scaleb(-scale)
+    return exp.cast(exp.Div(this=total, expression=exp.cast(count, "decimal(20,0)")), result), None
 
 
 def _not_null(argument: exp.Expr) -> exp.Expr:

@@ -175,7 +175,7 @@ def _by_kept(kept: KeptPlan, changed: frozenset[TableName]) -> Statements | None
         listed += _of_groups(groups, changed)
         changed |= {groups.source} if change is not None else set()
     rest = next(change_statements(kept.plan, changed), None)
-    listed += [replace(one, write=_named(one.write)) for one in rest.listed] if rest is not None else []
+    listed += map(_with_names, rest.listed) if rest is not None else ()
     return Statements(Route.KEPT, tuple(listed), kept=kept)
 
 
@@ -193,6 +193,10 @@ def _of_groups(groups: KeptGroups, changed: frozenset[TableName]) -> Iterator[St
     yield Statement(f"{name} state", f"the state of all {name}, where none is kept yet", _named(initial))
     if state.input_change(changed) is not None:
         yield Statement(f"{name} added", f"what the change adds to each of {name}", _named(added))
+
+
+def _with_names(statement: Statement) -> Statement:
+    return replace(statement, write=_named(statement.write), parts=tuple(map(_with_names, statement.parts)))
 
 
 def _named(write: Writer) -> Writer:

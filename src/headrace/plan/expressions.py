@@ -144,6 +144,29 @@ def equal_columns(conditions: Iterable[exp.Expr]) -> list[tuple[str, str, bool]]
     return pairs
 
 
+def perhaps_equal_columns(conditions: Iterable[exp.Expr]) -> list[tuple[str, str]]:
+    """The columns that are equal, or of which one is NULL, as NOT IN compares them.
+
+    >>> from sqlglot import parse_one
+    >>> perhaps_equal_columns([parse_one("(a = b) OR ((a = b) IS NULL)"), parse_one("c = d")])
+    [('a', 'b')]
+    """
+    pairs = []
+    for condition in conditions:
+        match [_bare(part) for part in _alternatives(_bare(condition))]:
+            case [exp.EQ() as equal, exp.Is(this=test, expression=exp.Null())] if _bare(test) == equal:
+                both = equal.this, equal.expression
+                if all(isinstance(side, exp.Column) for side in both):
+                    pairs.append((equal.this.name, equal.expression.name))
+    return pairs
+
+
+def _bare(expression: exp.Expr) -> exp.Expr:
+    while isinstance(expression, exp.Paren):
+        expression = expression.this
+    return expression
+
+
 def _alternatives(condition: exp.Expr) -> list[exp.Expr]:
     if isinstance(condition, exp.Or):
         return _alternatives(condition.this) + _alternatives(condition.expression)

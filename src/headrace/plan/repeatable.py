@@ -34,7 +34,12 @@ _EXACT_SUMS = frozenset({"sum", "avg", "mean", "try_sum", "try_avg"})
 
 def unrepeatable(plan: Plan) -> tuple[str, ...]:
     """The functions of a plan whose value may differ when it is computed again."""
-    return tuple(dict.fromkeys(name for node in walk(plan.root) for name in _doubtful(plan, node)))
+    return unrepeatable_below(plan, plan.root)
+
+
+def unrepeatable_below(plan: Plan, root: Node) -> tuple[str, ...]:
+    """The same of a part of a plan."""
+    return tuple(dict.fromkeys(name for node in walk(root) for name in _doubtful(plan, node)))
 
 
 def _doubtful(plan: Plan, node: Node) -> Iterator[str]:

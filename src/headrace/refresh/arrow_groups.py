@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from headrace.plan.expressions import function_name
 from headrace.plan.nodes import Aggregate
-from headrace.refresh.arrow_values import NotInArrow, column_of
+from headrace.refresh.arrow_values import NotInArrow, column_of, is_known
 
 # Far from where Arrow's sums, which do not check, would wrap around.
 _MOST_INTEGER = 1 << 62
@@ -21,6 +21,7 @@ _AVERAGE = ("sum", "count")
 _ALONE: Mapping[str, Callable[[pa.ChunkedArray], pa.Scalar]] = {
     "sum": lambda values: pc.sum(values, min_count=1),
     "count": pc.count,
+    "count_distinct": pc.count_distinct,
     "min": pc.min,
     "max": pc.max,
 }
@@ -32,7 +33,12 @@ def aggregated(node: Aggregate, rows: pa.Table) -> pa.Table:
     """Group rows, NULL being a group, and compute the aggregates of each."""
     keys = {f"k{place}": rows[key] for place, key in enumerate(node.keys)}
     parts = {f"a{place}": _prepared(item, rows) for place, (_, item) in enumerate(node.aggregates)}
-    options = {"sum": pc.ScalarAggregateOptions(min_count=1), "count": pc.CountOptions(mode="only_valid")}
+    only_valid = pc.CountOptions(mode="only_valid")
+    options = {
+        "sum": pc.ScalarAggregateOptions(min_count=1),
+        "count": only_valid,
+        "count_distinct": only_valid,
+    }
     listed = [
         (own, function, options.get(function)) for own, part in parts.items() for function in part.functions
     ]
@@ -51,7 +57,7 @@ def _of_all(node: Aggregate, parts: Mapping[str, _Part]) -> pa.Table:
     found = []
     for part in parts.values():
         values = [pa.array([_ALONE[one](part.values).as_py()]) for one in part.functions]
-        kinds = [pa.int64() if one == "count" else part.values.type for one in part.functions]
+        kinds = [pa.int64() if one.startswith("count") else part.values.type for one in part.functions]
         typed = [pa.chunked_array([value.cast(kind)]) for value, kind in zip(values, kinds, strict=True)]
         found.append(part.finish(typed))
     return pa.table(found, names=list(node.columns))
@@ -78,7 +84,7 @@ def _prepared(aggregate: exp.Expr, rows: pa.Table) -> _Part:
         raise NotInArrow(f"the aggregate {name}")
     (argument,) = arguments
     if isinstance(argument, exp.Distinct):
-        raise NotInArrow("an aggregate of distinct values")
+        return _distinct(name, argument, rows)
     if name == "count":
         every = isinstance(argument, (exp.Star, exp.Literal))
         ones = pa.chunked_array([pa.repeat(pa.scalar(1), rows.num_rows)], pa.int64())
@@ -97,6 +103,15 @@ def _prepared(aggregate: exp.Expr, rows: pa.Table) -> _Part:
     if not pa.types.is_decimal(kind) or not _LEAST_EXACT <= kind.precision <= _MOST_DIGITS - 4:
         raise NotInArrow("an average that is no decimal, or that Spark computes by floats, or shortens")
     return _Part(_AVERAGE, part.values, pa.decimal128(kind.precision + 4, kind.scale + 4))
+
+
+def _distinct(name: str, argument: exp.Distinct, rows: pa.Table) -> _Part:
+    if name != "count" or len(argument.expressions) != 1 or argument.args.get("on") is not None:
+        raise NotInArrow("an aggregate of distinct values")
+    values = column_of(argument.expressions[0], rows)
+    if not is_known(values.type):
+        raise NotInArrow("values that are compared otherwise")
+    return _Part(("count_distinct",), values, pa.int64())
 
 
 def _summed(values: pa.ChunkedArray) -> _Part:

@@ -43,6 +43,7 @@ _ARITHMETIC: Mapping[type[exp.Expr], Callable[[Value, Value], Value]] = {
     exp.Mul: pc.multiply_checked,
 }
 _MOST_DIGITS = 38
+_WIDEST = 76
 # How counts stand in a quotient, how wide a sum over such a count may be, how large the count, and how many
 # quotients are computed here, one by one.
 _COUNT_TYPE = (20, 0)
@@ -124,8 +125,11 @@ def value_of(expression: exp.Expr, rows: pa.Table) -> Value:
             return pc.is_null(column_of(expression.this, rows))
         case exp.In() if not expression.args.get("query") and not expression.args.get("unnest"):
             _refuse_chains(expression)
-            tests = [exp.EQ(this=expression.this, expression=one) for one in expression.expressions]
-            return reduce(pc.or_kleene, [value_of(test, rows) for test in tests])
+            # All of them are compared as one type.
+            value, *others = alike(
+                [value_of(one, rows) for one in (expression.this, *expression.expressions)]
+            )
+            return reduce(pc.or_kleene, [pc.equal(value, other) for other in others])
         case exp.Between() if not expression.args.get("symmetric"):
             _refuse_chains(expression)
             low = exp.GTE(this=expression.this, expression=expression.args["low"])
@@ -354,6 +358,8 @@ def _compared(compare: Callable[[Value, Value], Value], left: Value, right: Valu
     scale, whole = max(kind.scale for kind in kinds), max(kind.precision - kind.scale for kind in kinds)
     if whole + scale <= _MOST_DIGITS:
         return compare(*alike([left, right]))
+    if whole + scale >= _WIDEST:
+        raise NotInArrow("numbers too wide to be compared")
     # Where no type has room for both, Spark rounds, or not, as it is set: only what comes out alike counts.
     exact = [_as_wide(side).cast(pa.decimal256(whole + scale, scale)) for side in (left, right)]
     room = pa.scalar(Decimal(10) ** (_MOST_DIGITS - scale), pa.decimal256(whole + scale + 1, scale))

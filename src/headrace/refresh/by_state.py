@@ -9,6 +9,7 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 
@@ -26,6 +27,7 @@ from headrace.sql.names import quote
 from headrace.storage.apply import FEW_ROWS, TableChange
 from headrace.storage.identity import row_codes
 from headrace.storage.marker import Marker
+from headrace.storage.snapshot import UnreadableLog
 from headrace.storage.state import StateTable
 
 
@@ -85,23 +87,44 @@ def moved_groups(plan: StatePlan, inputs: Inputs, *, most: int) -> MovedGroups |
     added = _added_groups(plan, node, inputs, most) if node is not None else None
     if node is not None and added is None:
         return None
-    frontier = task.table.frontier or {}
-    if not kept.is_at(frontier):
-        rows = inputs.spark.sql(plan.initial_sql(lambda name, _: inputs.binding(name, State.OLD)))
-        # Groups at the root are as many as the stored rows, of those inside the query nothing is known.
-        few = plan.is_at_root and task.storage.row_count() <= FEW_ROWS
-        kept.build(rows, task.state_marker(frontier), few=few, current=inputs.states)
-        inputs.built.append(kept.definition)
-    if added is None:
-        none, version = kept.no_rows()
-        return MovedGroups(kept, weighted(none, 1), version)
-    rows, version = kept.rows_of(added, keys)
-    old = rows.select(added.column_names)
+    version = _built_at(kept, plan, inputs)
+    if version is None:
+        return None
+    try:
+        old = kept.rows_of(added, keys, version) if added is not None else None
+    except (FileNotFoundError, UnreadableLog):
+        # Somebody removed its files: it is lost, and the next refresh finds nothing of it.
+        kept.discard()
+        return None
+    if old is None or added is None:
+        return MovedGroups(kept, weighted(kept.no_rows(version), 1), version)
+    old = old.select(added.column_names)
     # Outside ANSI mode a sum that overflowed is NULL, and one that overflows now is for Spark to say.
     sides = None if _has_nulls(old, keys) else _sides(old, added, keys)
     if sides is None or _exceeds(sides, plan):
         return None
     return MovedGroups(kept, sides, version)
+
+
+def _built_at(kept: StateTable, plan: StatePlan, inputs: Inputs) -> int | None:
+    """Give the version of the state at the old frontier, which is built where there is none.
+
+    None where no Delta table can hold it, as with a key that is an interval.
+    """
+    task, frontier = inputs.task, inputs.task.table.frontier or {}
+    version = kept.version_at(frontier)
+    if version is not None:
+        return version
+    rows = inputs.spark.sql(plan.initial_sql(lambda name, _: inputs.binding(name, State.OLD)))
+    # Groups at the root are as many as the stored rows, of those inside the query nothing is known.
+    few = plan.is_at_root and task.storage.row_count() <= FEW_ROWS
+    task.attempt.ensure_held()
+    try:
+        kept.build(rows, task.state_marker(frontier), few=few, current=inputs.states)
+    except AnalysisException:
+        return None
+    inputs.built.append(kept.definition)
+    return kept.version_at(frontier)
 
 
 def _added_groups(plan: StatePlan, node: Node, inputs: Inputs, most: int) -> pa.Table | None:
@@ -130,15 +153,17 @@ def _has_nulls(added: pa.Table, keys: Sequence[str]) -> bool:
 
 
 def _exceeds(sides: pa.Table, plan: StatePlan) -> bool:
-    """Tell whether a group has more rows than its state serves for."""
-    most = plan.most_rows
-    return most is not None and sides.num_rows > 0 and pc.max(sides[ROWS]).as_py() > most
+    """Tell whether a number of some group is larger than its state serves for."""
+    if not sides.num_rows:
+        return False
+    ends = ((pc.min_max(sides[name]), most) for name, most in plan.most.items())
+    return any(max(-found["min"].as_py(), found["max"].as_py()) >= most for found, most in ends)
 
 
 def _sides(old: pa.Table, added: pa.Table, keys: Sequence[str]) -> pa.Table | None:
     """Give the old state of the touched groups with weight -1, the new one with 1; one of no rows is gone.
 
-    None where a sum does not fit its type.
+    None where a sum does not fit its type, or more is taken from a group than it has.
     """
     try:
         return _both_sides(old, added.cast(old.schema), keys)
@@ -154,6 +179,8 @@ def _both_sides(old: pa.Table, added: pa.Table, keys: Sequence[str]) -> pa.Table
         field = old.schema.field(name)
         had = pc.fill_null(old[name].take(which), _zero(field.type))
         new = new.set_column(new.column_names.index(name), field, _added(had, added[name], field.type))
+    if pc.any(pc.less(new[ROWS], 0)).as_py():
+        raise pa.ArrowInvalid("rows are taken away that were not there")
     if keys:
         new = new.filter(pc.greater(new[ROWS], 0))
     return pa.concat_tables([weighted(old, -1), weighted(new, 1)])

@@ -45,8 +45,12 @@ def gather(change_rows: int, source_rows: int, history: Sequence[RefreshRecord])
     full = [r.duration_ms for r in done if r.action in {Action.FULL, Action.REINITIALIZE} and r.duration_ms]
     changes = [r for r in done if r.action is Action.DIFFERENTIAL and r.duration_ms]
     # What one refresh takes to build hidden state, the next ones are spared.
+    builders = [r for r in changes if r.details.get("states_built")]
     usual = _expected(change_rows, [r for r in changes if not r.details.get("states_built")][:_RECENT])
-    building = _expected(change_rows, [r for r in changes if r.details.get("states_built")][:1])
+    building = _expected(change_rows, builders[:1])
+    if usual is None and len(builders) > 1:
+        # The state does not serve, since it is built again and again.
+        usual = building
     if usual is not None and building is not None and _leaves_state_behind(done):
         usual += max(0.0, building - usual) / _SHARED_BY
     return Figures(change_rows, source_rows, statistics.median(full[:_RECENT]) if full else None, usual)

@@ -106,7 +106,18 @@ def _by_replacement(statements: Statements, inputs: Inputs) -> TableChange:
     keys, few = _touched_keys(statements, inputs, made)
     made["keys"] = quote(views.add(keys))
     if few is not None and statements.rows is not None:
-        inputs = inputs.narrowed(statements.rows, {"keys": (few, keys.schema)})
+        given = {"keys": (few, keys.schema)}
+        inputs = inputs.narrowed(statements.rows, given)
+        rows = inputs.rows(statements.rows, given)
+        # Somebody may sweep the stored rows meanwhile.
+        with suppress(pa.ArrowException, FileNotFoundError):
+            held = (
+                stored_rows(task.storage, few, statements.keys, most=DRIVER_ROWS)
+                if rows is not None
+                else None
+            )
+            if rows is not None and held is not None:
+                return TableChange(rows=difference(rows.select(held.column_names).cast(held.schema), held))
     now = inputs.frame(statements.statement("now"), made)
     if few is not None:
         # What Arrow has no room for, or what somebody sweeps meanwhile, is for Spark.

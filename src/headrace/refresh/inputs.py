@@ -99,6 +99,11 @@ class Inputs:
             return self
         return replace(self, near=near)
 
+    def rows(self, node: Node, given: Mapping[str, Typed]) -> pa.Table | None:
+        """Compute rows from the tables and from what was computed before, on the driver; None for Spark."""
+        made = {made_name(name): rows for name, rows in given.items()}
+        return OnDriver(self.changes, self._read, made).rows(node)
+
     def changed_rows(self, node: Node) -> tuple[pa.Table | None, Inputs]:
         """Compute a change on the driver; None where that is for Spark, with what Spark should then read."""
         return self.computed(node, lambda on_driver: on_driver.change(node))

@@ -30,7 +30,8 @@ def with_groups(kept: KeptPlan, inputs: Inputs, *, most: int) -> Inputs | None:
 
 
 def _with(groups: KeptGroups, moved: MovedGroups, inputs: Inputs) -> Inputs:
-    kept, table_id = moved.kept, moved.kept.version.table_id
+    kept, table_id = moved.kept, moved.kept.table_id
+    inputs.task.attempt.ensure_held()
     version = kept.apply(
         moved.change, inputs.task.state_marker(inputs.task.frontier), inputs.spark, base=moved.version
     )

@@ -25,7 +25,7 @@ from sqlglot import exp
 
 from headrace.delta.bilinear import Flat, flatten, is_join_tree
 from headrace.delta.parts import is_made
-from headrace.plan.expressions import Pairs, conjuncts, equal_columns
+from headrace.plan.expressions import Pairs, conjuncts, equal_columns, perhaps_equal_columns
 from headrace.plan.hidden import WEIGHT
 from headrace.plan.nodes import (
     Aggregate,
@@ -65,6 +65,8 @@ from headrace.sql.names import TableName
 
 # What the driver holds of one table.
 MOST_ROWS = 500_000
+# A table that is needed whole is followed up to so many rows.
+_SMALL_ROWS = 200_000
 
 OpenSource: TypeAlias = Callable[[TableName, Sequence[str]], Search | None]
 
@@ -196,10 +198,14 @@ class Needed:
         return renamed(rows, node)
 
     def _looked_up(self, name: TableName, limits: Limits) -> pa.Table | None:
-        """Find the rows of a source within limits; None where there are no limits, or too many rows."""
-        source = self._open(name) if limits and name not in self._whole else None
+        """Find the rows of a source within limits; None where they are too many.
+
+        Of a small table that nothing limits, these are all: what it is joined with may be limited by them.
+        """
+        # Arrow does not count rows without columns.
+        source = self._open(name) if name not in self._whole and self._columns[name] else None
         tests = tests_of(limits, source) if source is not None else {}
-        if source is None or not tests:
+        if source is None or not (tests or source.count <= _SMALL_ROWS):
             return None
         key = (name, *sorted((column, id(limits[column])) for column in tests))
         if key not in self._done:
@@ -230,18 +236,21 @@ class Needed:
         both = equal_columns(conjuncts(node.on))
         mine, theirs = set(node.left.columns), set(node.right.columns)
         pairs = [(a, b, nulls) for a, b, nulls in (*both, *_turned(both)) if a in mine and b in theirs]
+        perhaps = perhaps_equal_columns(conjuncts(node.on))
+        perhaps = [(a, b) for a, b in (*perhaps, *((b, a) for a, b in perhaps)) if a in mine and b in theirs]
         own = _within(limits, mine)
         if node.kind == "semi" and WEIGHT not in mine and id(node.right) in self._seeds:
             right = self._rows(node.right, {})
-            left = self._rows(node.left, {**own, **self._met(_turned(pairs), right)})
+            met = self._met(_turned(pairs), right) | self._perhaps_met([(b, a) for a, b in perhaps], right)
+            left = self._rows(node.left, {**own, **met})
             return left if left is None or right is None else met_by(left, right, pairs)
         left = self._rows(node.left, own)
         # A right row that is left out must not make a left row look as if it had no partner: only what
         # follows from the left rows limits these.
-        self._rows(node.right, self._met(pairs, left))
+        self._rows(node.right, self._met(pairs, left) | self._perhaps_met(perhaps, left))
         return left
 
-    def _met(self, pairs: Pairs, rows: pa.Table | None) -> Limits:
+    def _met(self, pairs: Pairs, rows: pa.Table | None) -> dict[str, pa.Array]:
         """The values that rows have in the columns that a join compares."""
         if rows is None:
             return {}
@@ -255,6 +264,17 @@ class Needed:
                 values = rows[column].unique()
                 self._values[key] = values if nulls else values.drop_null()
             found[other] = self._values[key]
+        return found
+
+    def _perhaps_met(self, pairs: Sequence[tuple[str, str]], rows: pa.Table | None) -> dict[str, pa.Array]:
+        """The values that a column has and NULL, where a NULL on this side would not meet every value."""
+        found: dict[str, pa.Array] = {}
+        if rows is None:
+            return found
+        for column, other in pairs:
+            if column in rows.column_names and not rows[column].null_count:
+                values = rows[column].unique()
+                found[other] = pa.concat_arrays([values, pa.nulls(1, values.type)])
         return found
 
     def _is_of_one_type(self, node: Node, column: str) -> bool:

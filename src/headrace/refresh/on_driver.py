@@ -17,7 +17,7 @@ from sqlglot import exp
 
 from headrace.delta.bilinear import flatten, is_join_tree, joined
 from headrace.delta.state import StateColumn, StatePlan
-from headrace.plan.expressions import conjuncts, equal_columns
+from headrace.plan.expressions import conjuncts, equal_columns, perhaps_equal_columns
 from headrace.plan.hidden import SIDE, WEIGHT
 from headrace.plan.nodes import Aggregate, Constant, Filter, Join, Node, Project, Scan, State, UnionAll
 from headrace.plan.types import decimal_of
@@ -45,9 +45,15 @@ ReadSource: TypeAlias = Callable[[TableName, Sequence[str], State], Typed | None
 class OnDriver:
     """The changes of the sources as Arrow rows, and what follows from them and from small tables alone."""
 
-    def __init__(self, changes: Mapping[TableName, SourceChange], read: ReadSource) -> None:
+    def __init__(
+        self,
+        changes: Mapping[TableName, SourceChange],
+        read: ReadSource,
+        given: Mapping[TableName, Typed] | None = None,
+    ) -> None:
         self._changes = changes
         self._read = read
+        self._given = given or {}
         self._done: dict[int, tuple[Node, pa.Table]] = {}
         self._held: list[Node] = []
 
@@ -147,6 +153,8 @@ class OnDriver:
         return change.rows, change.schema
 
     def _table(self, node: Scan, columns: Sequence[str]) -> Typed:
+        if node.source in self._given:
+            return self._given[node.source]
         found = self._read(node.source, columns, node.state) if columns else None
         if found is not None:
             return found
@@ -205,6 +213,8 @@ def _filtered(rows: pa.Table, condition: exp.Expr) -> pa.Table:
 def _joined(node: Join, left: pa.Table, right: pa.Table) -> pa.Table:
     """Join by equal columns; other conditions choose among the pairs."""
     pairs, others = _conditions(node, left, right)
+    if not pairs:
+        pairs, others = _perhaps_equal(others, left, right)
     if node.kind == "inner":
         return _chosen_pairs(_pairs(left, right, pairs), others)
     if not pairs or (node.kind == "left" and WEIGHT in right.column_names):
@@ -278,6 +288,23 @@ def _conditions(
     pairs = dict.fromkeys(pair for part in parts for pair in across(part))
     # What is true of every alternative does not say which of them is.
     return list(pairs), [part for part in parts if isinstance(part, exp.Or) or not across(part)]
+
+
+def _perhaps_equal(
+    parts: Sequence[exp.Expr], left: pa.Table, right: pa.Table
+) -> tuple[list[tuple[str, str, bool]], list[exp.Expr]]:
+    """Take a comparison as NOT IN makes it for a plain one, where neither side has a NULL."""
+    pairs: list[tuple[str, str, bool]] = []
+    others: list[exp.Expr] = []
+    for part in parts:
+        found = perhaps_equal_columns([part])
+        both = [*found, *((b, a) for a, b in found)]
+        known = [(a, b) for a, b in both if a in left.column_names and b in right.column_names]
+        if known and not any(left[a].null_count or right[b].null_count for a, b in known):
+            pairs += ((a, b, False) for a, b in known)
+        else:
+            others.append(part)
+    return pairs, others
 
 
 def too_many(left: pa.Table, right: pa.Table, names: list[str]) -> bool:

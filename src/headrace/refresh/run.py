@@ -45,6 +45,7 @@ from headrace.refresh.watch import why_reinitialize
 from headrace.runtime.relations import describe
 from headrace.sources.changes import estimate_changes
 from headrace.sources.registry import Sources
+from headrace.sources.search import decoded_columns
 from headrace.sql.analysis import Analysis
 from headrace.sql.names import TableName
 from headrace.storage.apply import FEW_ROWS, apply_change, replace_rows
@@ -94,6 +95,7 @@ class Refresher:
         the system lets nobody be alerted to it yet.
         """
         clock = time.perf_counter()
+        decoded_columns.forget_idle()
         ttl = timedelta(seconds=self._settings.lease_ttl_seconds)
         with self._catalog.lease(name, owner=self._owner, ttl=ttl) as lease:
             if lease is None:

@@ -31,6 +31,8 @@ class Search(Protocol):
 
     schema: StructType
     arrow_schema: pa.Schema
+    count: int
+    """How many rows there are."""
 
     def rows(self, tests: Limits) -> pa.Table | None:
         """Give the rows that have the values, with the place of each; None where they are too many."""
@@ -162,4 +164,5 @@ def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def passes(rows: pa.Table, tests: Limits) -> pa.ChunkedArray:
-    return reduce(pc.and_, (pc.is_in(rows[name], value_set=values) for name, values in tests.items()))
+    every = pa.chunked_array([pa.repeat(pa.scalar(value=True), rows.num_rows)], pa.bool_())
+    return reduce(pc.and_, (pc.is_in(rows[name], value_set=values) for name, values in tests.items()), every)

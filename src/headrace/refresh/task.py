@@ -61,6 +61,10 @@ class Attempt:
         """Make sure that the commit may happen: the lease is still ours, and nobody withholds it."""
         if self.gate is not None:
             self.gate(action)
+        self.ensure_held()
+
+    def ensure_held(self) -> None:
+        """Make sure that nobody else is at this table by now."""
         assert self.lease is not None, "only a dry run has none, and it commits nothing"
         self.lease.ensure_held()
 

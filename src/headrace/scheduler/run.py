@@ -21,6 +21,7 @@ from headrace.scheduler.quiet import REASON, find_quiet
 from headrace.scheduler.report import Outcome, TickReport
 from headrace.scheduler.tick import Tick
 from headrace.scheduler.workers import Workers
+from headrace.sources.search import decoded_columns
 from headrace.sql.names import TableName
 
 
@@ -82,6 +83,7 @@ class Scheduler:
         """Carry one plan to its end."""
         with self.begin(network, tables, plan, full=full) as tick:
             self.dispatcher().run(tick)
+            decoded_columns.forget_idle()
             return tick.report()
 
     @contextmanager

@@ -11,8 +11,8 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import reduce
 from typing import TypeAlias
 
 import numpy as np
@@ -37,6 +37,18 @@ Key: TypeAlias = tuple[object, ...]
 
 
 @dataclass
+class Room:
+    """Memory that was asked for, as far as nothing is in it yet."""
+
+    left: int
+
+    def take(self, size: int) -> int:
+        taken = min(size, self.left)
+        self.left -= taken
+        return taken
+
+
+@dataclass
 class DecodedColumns:
     """Columns of files that were decoded already, for all who look through them; the least used go first.
 
@@ -48,6 +60,7 @@ class DecodedColumns:
     seconds: float = _KEPT_SECONDS
     _columns: OrderedDict[Key, tuple[pa.ChunkedArray, float]] = field(default_factory=OrderedDict)
     _bytes: int = 0
+    _asked: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def get(self, key: Key) -> pa.ChunkedArray | None:
@@ -59,13 +72,33 @@ class DecodedColumns:
             self._columns.move_to_end(key)
             return found[0]
 
-    def keep(self, key: Key, column: pa.ChunkedArray) -> None:
+    def keep(self, key: Key, column: pa.ChunkedArray, room: Room | None = None) -> None:
+        """Keep a column, in the room that was reserved for it."""
         with self._lock:
+            if room is not None:
+                self._asked -= room.take(column.nbytes)
             if key not in self._columns:
                 self._bytes += column.nbytes
             self._columns[key] = column, time.monotonic()
-            while self._bytes > self.most_bytes and len(self._columns) > 1:
-                self._drop_first()
+            self._columns.move_to_end(key)
+            self._make_room(0)
+
+    @contextmanager
+    def reserved(self, size: int) -> Iterator[Room | None]:
+        """Ask for the memory of what is about to be decoded; None where there is not so much."""
+        with self._lock:
+            self._make_room(size)
+            room = Room(size) if self._bytes + self._asked + size <= self.most_bytes else None
+            self._asked += size if room is not None else 0
+        try:
+            yield room
+        finally:
+            with self._lock:
+                self._asked -= room.left if room is not None else 0
+
+    def _make_room(self, size: int) -> None:
+        while self._columns and self._bytes + self._asked + size > self.most_bytes:
+            self._drop_first()
 
     def forget_idle(self) -> None:
         """Give back the memory of what nobody has looked at for a while."""
@@ -103,37 +136,45 @@ class _File:
 
     def find(self, tests: Mapping[str, pa.Array]) -> pa.Table:
         """Give the visible rows whose columns all have one of the values."""
-        if not self._is_kept():
-            return self._find_by_slices(tests)
-        tested = self._columns([self.wanted.field(name) for name in tests])
-        found = [
-            pc.is_in(column, value_set=values) for column, values in zip(tested, tests.values(), strict=True)
-        ]
-        met = np.asarray(reduce(pc.and_, found))
+        with decoded_columns.reserved(self._size_to_decode()) as room:
+            return self._find_by_slices(tests) if room is None else self._find_in_columns(tests, room)
+
+    def _find_in_columns(self, tests: Mapping[str, pa.Array], room: Room) -> pa.Table:
+        # Without any test all rows are meant, and some column tells how many there are.
+        tested = self._columns([self.wanted.field(name) for name in tests] or self.wanted.fields[:1], room)
+        met = np.ones(len(tested[0]), dtype=np.bool_)
+        for column, values in zip(tested, tests.values(), strict=False):
+            met &= np.asarray(pc.is_in(column, value_set=values))
         if self.piece.vector is not None:
-            met = met & ~np.asarray(self.piece.vector.deleted(self.location, len(met)))
+            met &= ~np.asarray(self.piece.vector.deleted(self.location, len(met)))
         places, schema = np.flatnonzero(met), _schema(self.wanted)
         if not len(places):
             return schema.empty_table()
-        columns = [column.take(pa.array(places)) for column in self._columns(self.wanted.fields)]
+        columns = [column.take(pa.array(places)) for column in self._columns(self.wanted.fields, room)]
         return pa.table([*columns, pa.array(self.number * _ROWS_OF_A_FILE + places)], schema=schema)
 
     @property
     def missing_bytes(self) -> int:
         """What is to be read of the file, compressed."""
-        missing = [column for column in self.wanted.fields if decoded_columns.get(self._key(column)) is None]
+        missing = self._missing()
         if not missing:
             return 0
         with opened(self.location, self.piece, _only(self.wanted, missing)) as file:
             return file.stored_bytes
 
-    def _is_kept(self) -> bool:
-        if all(decoded_columns.get(self._key(column)) is not None for column in self.wanted.fields):
-            return True
-        with opened(self.location, self.piece, self.wanted) as file:
-            return file.decoded_bytes <= _LARGEST_BYTES
+    def _missing(self) -> list[Field]:
+        return [column for column in self.wanted.fields if decoded_columns.get(self._key(column)) is None]
 
-    def _columns(self, fields: Sequence[Field]) -> list[pa.ChunkedArray]:
+    def _size_to_decode(self) -> int:
+        missing = self._missing()
+        if not missing:
+            return 0
+        with opened(self.location, self.piece, _only(self.wanted, missing)) as file:
+            # A file of which more is wanted leaves no room for others.
+            size = file.decoded_bytes
+            return size if size <= _LARGEST_BYTES else decoded_columns.most_bytes + 1
+
+    def _columns(self, fields: Sequence[Field], room: Room) -> list[pa.ChunkedArray]:
         """Give columns whole, those that are not kept by one reading of the file."""
         found = {column.physical: decoded_columns.get(self._key(column)) for column in fields}
         missing = [column for column in fields if found[column.physical] is None]
@@ -142,7 +183,7 @@ class _File:
                 part = file.whole()
                 for column in missing:
                     found[column.physical] = file.column(part, column)
-                    decoded_columns.keep(self._key(column), found[column.physical])
+                    decoded_columns.keep(self._key(column), found[column.physical], room)
         return [found[column.physical] for column in fields]
 
     def _key(self, column: Field) -> Key:
@@ -204,8 +245,10 @@ def _only(wanted: Wanted, fields: Sequence[Field]) -> Wanted:
 
 
 def _found(rows: pa.Table, tests: Mapping[str, pa.Array]) -> pa.Table:
-    found = [pc.is_in(rows[name], value_set=values) for name, values in tests.items()]
-    return rows.take(pa.array(np.flatnonzero(np.asarray(reduce(pc.and_, found)))))
+    met = np.ones(rows.num_rows, dtype=np.bool_)
+    for name, values in tests.items():
+        met &= np.asarray(pc.is_in(rows[name], value_set=values))
+    return rows.take(pa.array(np.flatnonzero(met)))
 
 
 def _schema(wanted: Wanted) -> pa.Schema:

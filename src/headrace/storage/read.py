@@ -158,6 +158,7 @@ class Searchable:
         self._pieces = whole_table((file.add for file in snapshot.files), snapshot.version).pieces
         self.schema = StructType(spark_schema(wanted.names, wanted.fields).fields[:-1])
         self.arrow_schema = empty_rows(wanted.names, wanted.fields).schema
+        self.count = snapshot.rows
 
     def rows(self, tests: Mapping[str, pa.Array]) -> pa.Table | None:
         """Give the rows whose columns all have one of the values, with their places, if they are few."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import shutil
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from headrace.catalog import Frontier, SourceVersion
+from headrace.catalog import Frontier
 from headrace.storage.apply import TableChange, apply_change, replace_rows
 from headrace.storage.apply.change import WEIGHT
 from headrace.storage.apply.search import find_rows
@@ -30,6 +31,8 @@ from headrace.storage.maintain import Upkeep, maintain
 from headrace.storage.marker import Marker, read_marker
 from headrace.storage.snapshot import UnreadableLog, read_snapshot
 from headrace.storage.table import Storage
+
+_log = logging.getLogger(__name__)
 
 _FOLDER = "_headrace"
 # Nobody reads an older version of it, except a refresh that is under way.
@@ -58,10 +61,14 @@ class StateTable:
         folder = _folder_of(self.definition)
         return Storage(f"{self.table.location}/{_FOLDER}/{folder}", self.table.stream_table)
 
+    def version_at(self, frontier: Frontier) -> int | None:
+        """Give the newest version, if it is there and reflects a frontier."""
+        found = self._newest()
+        return found[0] if found is not None and found[1].frontier == frontier else None
+
     def is_at(self, frontier: Frontier) -> bool:
         """Tell whether the state is there and reflects a frontier."""
-        marker = self._marker()
-        return marker is not None and marker.frontier == frontier
+        return self.version_at(frontier) is not None
 
     def build(self, rows: DataFrame, marker: Marker, *, few: bool, current: Collection[str]) -> None:
         """Write the state anew, and remove that of definitions which are not current any more.
@@ -75,27 +82,24 @@ class StateTable:
         replace_rows(self.storage, rows, marker, few=few, new_schema=True)
 
     @property
-    def version(self) -> SourceVersion:
-        """The newest version."""
-        snapshot = read_snapshot(self.storage.log)
-        return SourceVersion(snapshot.version, snapshot.metadata["id"])
+    def table_id(self) -> str:
+        return str(read_snapshot(self.storage.log).metadata["id"])
 
     @property
     def schema(self) -> StructType:
         """The Spark types of its columns."""
         return StructType.fromJson(json.loads(read_snapshot(self.storage.log).metadata["schemaString"]))
 
-    def no_rows(self) -> tuple[pa.Table, int]:
-        """Give a table without rows as the state has them, and its version."""
-        snapshot = read_snapshot(self.storage.log)
-        return snapshot.arrow_schema.empty_table(), snapshot.version
+    def no_rows(self, version: int) -> pa.Table:
+        """Give a table without rows as the state has them."""
+        return read_snapshot(self.storage.log, version).arrow_schema.empty_table()
 
-    def rows_of(self, keys: pa.Table, columns: Sequence[str]) -> tuple[pa.Table, int]:
-        """Read the state of given groups, and its version; a group that has none yet is left out."""
-        snapshot = read_snapshot(self.storage.log)
+    def rows_of(self, keys: pa.Table, columns: Sequence[str], version: int) -> pa.Table:
+        """Read the state of given groups at a version; a group that has none yet is left out."""
+        snapshot = read_snapshot(self.storage.log, version)
         if not columns:
             whole = [visible_rows(snapshot, file) for file in snapshot.files]
-            return pa.concat_tables(whole or [snapshot.arrow_schema.empty_table()]), snapshot.version
+            return pa.concat_tables(whole or [snapshot.arrow_schema.empty_table()])
         types = pa.schema([snapshot.arrow_schema.field(column) for column in columns])
         wanted = (
             keys.select(columns)
@@ -104,16 +108,27 @@ class StateTable:
         )
         found = find_rows(snapshot, wanted, columns)
         parts = [rows_at(snapshot, path, taken) for path, taken in found.positions.items()]
-        rows = pa.concat_tables(parts) if parts else snapshot.arrow_schema.empty_table()
-        return rows, snapshot.version
+        return pa.concat_tables(parts) if parts else snapshot.arrow_schema.empty_table()
+
+    def discard(self) -> None:
+        """Forget a state that cannot be read."""
+        shutil.rmtree(self.storage.location, ignore_errors=True)
 
     def apply(self, change: TableChange, marker: Marker, spark: SparkSession, *, base: int) -> int:
-        """Move the state on by a change of the rows that version `base` has; give the version that has it."""
+        """Move the state on by a change of the rows that version `base` has; give the version that has it.
+
+        Both versions stay readable for this refresh.
+        """
         applied = apply_change(self.storage, change, marker, spark=spark, base=base)
         if applied.commit is None:
             self.move(marker)
-        maintain(self.storage, spark=spark, upkeep=_UPKEEP)
-        return applied.commit.version if applied.commit is not None else base
+        try:
+            maintain(self.storage, spark=spark, upkeep=_UPKEEP, oldest_needed=base)
+        except Exception as error:  # noqa: BLE001 - no failure of housekeeping undoes a refresh
+            _log.warning("the state at %s was not tidied: %s", self.storage.location, error)
+        moved = applied.commit.version if applied.commit is not None else base
+        # A newer version of the same rows is read without Delta, which an older one is not.
+        return self.version_at(marker.frontier) or moved
 
     def move(self, marker: Marker) -> None:
         """Note that the same state holds at a later frontier."""
@@ -126,16 +141,18 @@ class StateTable:
             # Whoever wrote it said which frontier it is of.
             return
 
-    def _marker(self) -> Marker | None:
-        """Read the note of the newest commit that has one."""
+    def _newest(self) -> tuple[int, Marker] | None:
+        """Give the newest version with the note of the newest commit that has one."""
         log = self.storage.log
         try:
-            version = read_snapshot(log).version
+            newest = version = read_snapshot(log).version
         except UnreadableLog:
             return None
         while (commit := log.commit(version)) is not None:
             marker = read_marker(commit)
-            if marker is not None or commit.changes_data:
-                return marker
+            if marker is not None:
+                return newest, marker
+            if commit.changes_data:
+                return None
             version -= 1
         return None

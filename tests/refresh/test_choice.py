@@ -45,14 +45,24 @@ def test_a_large_share_is_recomputed_until_both_ways_were_measured() -> None:
     assert prefers_full(known, 0.5) is None
 
 
-def test_what_was_measured_decides_with_a_larger_change_in_proportion() -> None:
+def test_what_was_measured_decides_and_a_larger_change_takes_longer() -> None:
     history = [done(Action.DIFFERENTIAL, 1_000), done(Action.FULL, 5_000)]
     assert prefers_full(figures(*history), 0.15) is None
-    assert prefers_full(figures(*history, change=10 * ROWS), 0.15) == (
+    assert prefers_full(figures(*history, change=9 * ROWS), 0.15) is None, "about three times as long"
+    assert prefers_full(figures(*history, change=100 * ROWS), 0.15) == (
         "the change would take about 10,000 ms, recomputing about 5,000 ms"
     )
+    slow = [done(Action.DIFFERENTIAL, 9_000, 100 * ROWS), *history]
+    assert figures(*slow, change=100 * ROWS).differential_ms == 9_000, "the nearest in size is taken"
     history[0] = done(Action.DIFFERENTIAL, 5_200)
     assert prefers_full(figures(*history), 0.15) is None, "a difference that is lost in the noise"
+
+
+def test_a_large_share_is_recomputed_where_only_small_ones_were_measured() -> None:
+    history = [done(Action.DIFFERENTIAL, 10), done(Action.FULL, 5_000)]
+    assert "over the threshold" in str(prefers_full(figures(*history, change=200_000), 0.15))
+    measured = [done(Action.DIFFERENTIAL, 900, 100_000), *history]
+    assert prefers_full(figures(*measured, change=200_000), 0.15) is None
 
 
 def test_building_state_is_not_held_against_the_refreshes_that_follow() -> None:

@@ -139,7 +139,7 @@ def _ladder(hr: Headrace) -> None:
 def _independent(hr: Headrace) -> None:
     """Tables whose change Spark computes."""
     for number in range(16):
-        query = f"SELECT shop, MAX(amount + {number}) AS m, COUNT(*) AS n FROM {SOURCE} GROUP BY shop"
+        query = f"SELECT shop, STDDEV(amount + {number}) AS d, COUNT(*) AS n FROM {SOURCE} GROUP BY shop"
         hr.create_stream_table(f"t{number}", query, refresh_mode=MODE)
 
 

@@ -65,7 +65,8 @@ class Settings(BaseSettings):
         default=0.1,
         ge=0,
         le=1,
-        description="Share of changed rows above which AUTO recomputes, until it has measured costs.",
+        description="Share of changed rows above which AUTO recomputes, "
+        "until it has measured changes of about that size.",
     )
     apply: Literal["auto", "spark"] = Field(
         default="auto",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -19,7 +18,7 @@ from headrace.errors import HeadraceError
 from headrace.storage.marker import Marker
 from headrace.storage.state import StateTable
 from tests.conftest import refreshed
-from tests.lake.test_state import ROUNDS, folder
+from tests.lake.test_state import ROUNDS, folder, lose_state
 from tests.lake_algebra.play import Story, play
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -80,20 +79,7 @@ def test_groups_are_carried_from_refresh_to_refresh(
 
 @pytest.mark.parametrize("query", [ABOVE_AVERAGE, FIRST, TWO_LEVELS])
 def test_groups_that_are_lost_or_of_another_moment_are_built_anew(shop: Headrace, query: str) -> None:
-    shop.sql(f"CREATE STREAM TABLE st REFRESH MODE DIFFERENTIAL AS {query}")
-    shop.sql(ROUNDS[0])
-    assert refreshed(shop, "st").action == "DIFFERENTIAL"
-    kept = folder(shop)
-    shutil.copytree(kept, kept.with_name("_kept"))
-    shop.sql(ROUNDS[1])
-    assert refreshed(shop, "st").rows_inserted > 0
-    shutil.rmtree(kept)
-    kept.with_name("_kept").rename(kept)
-    shop.sql(ROUNDS[2])
-    assert refreshed(shop, "st").rows_deleted > 0
-    shutil.rmtree(kept)
-    shop.sql(ROUNDS[4])
-    assert refreshed(shop, "st").action == "DIFFERENTIAL"
+    lose_state(shop, query)
 
 
 def test_groups_ahead_of_a_refresh_that_failed_are_built_anew(

@@ -104,7 +104,12 @@ def test_averages_of_decimals_round_as_spark_does(shop: Headrace) -> None:
 
 
 def test_state_that_is_lost_or_left_behind_is_built_anew(shop: Headrace) -> None:
-    shop.sql(f"CREATE STREAM TABLE st REFRESH MODE DIFFERENTIAL AS {GROUPED}")
+    lose_state(shop, GROUPED)
+
+
+def lose_state(shop: Headrace, query: str) -> None:
+    """Refresh by the change, the state being that of an earlier moment, or gone."""
+    shop.sql(f"CREATE STREAM TABLE st REFRESH MODE DIFFERENTIAL AS {query}")
     shop.sql(ROUNDS[0])
     assert refreshed(shop, "st").action == "DIFFERENTIAL"
     kept = folder(shop)

@@ -141,13 +141,7 @@ def _statements(parts: Sequence[Part]) -> tuple[Statement, ...]:
 
 
 def _by_state(state: StatePlan, changed: frozenset[TableName]) -> Statements:
-    def initial(binding: Binding, _: Relations) -> str:
-        return state.initial_sql(lambda name, _: binding(name, State.OLD))
-
-    def added(binding: Binding, _: Relations) -> str:
-        sql = state.change_sql(changed, binding)
-        assert sql is not None
-        return sql
+    initial, added = _writers_of(state, changed)
 
     def shown(_: Binding, relations: Relations) -> str:
         items = ", ".join(f"{sql} AS {quote(name)}" for name, sql in state.output_sql())
@@ -160,6 +154,20 @@ def _by_state(state: StatePlan, changed: frozenset[TableName]) -> Statements:
         Statement("change", "the rows of the touched groups, before and after", shown),
     )
     return Statements(Route.STATE, listed, state.keys, state)
+
+
+def _writers_of(state: StatePlan, changed: frozenset[TableName]) -> tuple[Writer, Writer]:
+    """Write the whole state of groups, and what a change adds to it."""
+
+    def initial(binding: Binding, _: Relations) -> str:
+        return state.initial_sql(lambda name, _: binding(name, State.OLD))
+
+    def added(binding: Binding, _: Relations) -> str:
+        sql = state.change_sql(changed, binding)
+        assert sql is not None
+        return sql
+
+    return initial, added
 
 
 def _by_kept(kept: KeptPlan, changed: frozenset[TableName]) -> Statements | None:
@@ -181,15 +189,7 @@ def _by_kept(kept: KeptPlan, changed: frozenset[TableName]) -> Statements | None
 
 def _of_groups(groups: KeptGroups, changed: frozenset[TableName]) -> Iterator[Statement]:
     state, name = groups.state, groups.source.table
-
-    def initial(binding: Binding, _: Relations) -> str:
-        return state.initial_sql(lambda source, _: binding(source, State.OLD))
-
-    def added(binding: Binding, _: Relations) -> str:
-        sql = state.change_sql(changed, binding)
-        assert sql is not None
-        return sql
-
+    initial, added = _writers_of(state, changed)
     yield Statement(f"{name} state", f"the state of all {name}, where none is kept yet", _named(initial))
     if state.input_change(changed) is not None:
         yield Statement(f"{name} added", f"what the change adds to each of {name}", _named(added))

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from headrace.delta.compile import compile_change
 from headrace.delta.kept import is_kept, kept_plan, state_plans
 from headrace.delta.statements import Route, change_statements
 from headrace.plan.nodes import State, sources
@@ -113,6 +114,15 @@ def test_what_is_shown_names_the_groups() -> None:
         return f"`{name.table} @ {state.value}`"
 
     shown = next(change_statements(plan, CHANGED)).shown(placeholder)
-    (groups,) = kept_plan(plan).groups  # type: ignore[union-attr]
+    kept = kept_plan(plan)
+    assert kept is not None
+    (groups,) = kept.groups
     assert [groups.source.table in purpose for purpose, _ in shown] == [True, True, False]
     assert f"`{groups.source.table} @ change`" in shown[-1][1]
+
+
+def test_the_explanation_tells_the_state_of_groups_inside() -> None:
+    plan = Subject(Database(TYPED, {}), QUERIES["a scalar subquery over groups"][0]).plan
+    steps = compile_change(plan, CHANGED).explain()
+    kept = [step.state for step in steps if step.operator == "Aggregate"]
+    assert kept == ["__hr_rows, __hr_sum1, __hr_n1"] * 2

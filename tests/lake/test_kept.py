@@ -59,6 +59,15 @@ def stories(standing_shop: Headrace) -> dict[str, Story]:
     return play(standing_shop, texts, [[statement] for statement in ROUNDS])
 
 
+@pytest.fixture
+def above_average(shop: Headrace) -> Headrace:
+    """The stream table st, refreshed once by the change, so that its groups are kept."""
+    shop.sql(f"CREATE STREAM TABLE st REFRESH MODE DIFFERENTIAL AS {ABOVE_AVERAGE}")
+    shop.sql(ROUNDS[0])
+    assert refreshed(shop, "st").action == "DIFFERENTIAL"
+    return shop
+
+
 def states(hr: Headrace, name: str = "st") -> list[Path]:
     return sorted(folder(hr, name).glob("state-*"))
 
@@ -83,33 +92,26 @@ def test_groups_that_are_lost_or_of_another_moment_are_built_anew(shop: Headrace
 
 
 def test_groups_ahead_of_a_refresh_that_failed_are_built_anew(
-    shop: Headrace, monkeypatch: pytest.MonkeyPatch
+    above_average: Headrace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shop.sql(f"CREATE STREAM TABLE st REFRESH MODE DIFFERENTIAL AS {ABOVE_AVERAGE}")
-    shop.sql(ROUNDS[0])
-    refreshed(shop, "st")
-
     def full(*_: object, **__: object) -> None:
         raise OSError("No space left on device")
 
-    shop.sql(ROUNDS[1])
+    above_average.sql(ROUNDS[1])
     with monkeypatch.context() as patch:
         patch.setattr("headrace.refresh.run.apply_change", full)
         with pytest.raises(HeadraceError, match="No space left"):
-            shop.refresh_stream_table("st")
-    (state,) = states(shop)
+            above_average.refresh_stream_table("st")
+    (state,) = states(above_average)
     assert builds(state) == 1
-    shop.sql(ROUNDS[2])
-    assert refreshed(shop, "st").action == "DIFFERENTIAL"
+    above_average.sql(ROUNDS[2])
+    assert refreshed(above_average, "st").action == "DIFFERENTIAL"
     assert builds(state) == 2
 
 
 def test_groups_that_another_refresh_moved_on_are_not_moved_twice(
-    shop: Headrace, monkeypatch: pytest.MonkeyPatch
+    above_average: Headrace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shop.sql(f"CREATE STREAM TABLE st REFRESH MODE DIFFERENTIAL AS {ABOVE_AVERAGE}")
-    shop.sql(ROUNDS[0])
-    refreshed(shop, "st")
     read = StateTable.rows_of
 
     def overtaken(kept: StateTable, keys: pa.Table, columns: Sequence[str], version: int) -> pa.Table:
@@ -117,12 +119,12 @@ def test_groups_that_another_refresh_moved_on_are_not_moved_twice(
         kept.move(replace(marker, stream_table=kept.storage.stream_table))
         return read(kept, keys, columns, version)
 
-    shop.sql(ROUNDS[1])
+    above_average.sql(ROUNDS[1])
     with monkeypatch.context() as patch:
         patch.setattr(StateTable, "rows_of", overtaken)
         with pytest.raises(HeadraceError, match="Another refresh wrote version"):
-            shop.refresh_stream_table("st")
-    assert refreshed(shop, "st").action == "DIFFERENTIAL"
+            above_average.refresh_stream_table("st")
+    assert refreshed(above_average, "st").action == "DIFFERENTIAL"
 
 
 def test_groups_whose_files_are_gone_are_built_anew(shop: Headrace) -> None:
@@ -169,17 +171,14 @@ def test_groups_move_on_with_a_change_that_does_not_touch_them(shop: Headrace) -
     assert builds(state) == 1
 
 
-def test_groups_of_an_earlier_query_go_when_those_of_another_come(shop: Headrace) -> None:
-    shop.sql(f"CREATE STREAM TABLE st REFRESH MODE DIFFERENTIAL AS {ABOVE_AVERAGE}")
-    shop.sql(ROUNDS[0])
-    refreshed(shop, "st")
-    before = states(shop)
+def test_groups_of_an_earlier_query_go_when_those_of_another_come(above_average: Headrace) -> None:
+    before = states(above_average)
     other = ABOVE_AVERAGE.replace("(SELECT AVG(amount) FROM orders)", "(SELECT SUM(id) FROM orders) - 20")
-    shop.sql(f"ALTER STREAM TABLE st AS {other}")
-    shop.sql(ROUNDS[1])
-    assert refreshed(shop, "st").action == "DIFFERENTIAL"
-    assert len(before) == len(states(shop)) == 1
-    assert before != states(shop)
+    above_average.sql(f"ALTER STREAM TABLE st AS {other}")
+    above_average.sql(ROUNDS[1])
+    assert refreshed(above_average, "st").action == "DIFFERENTIAL"
+    assert len(before) == len(states(above_average)) == 1
+    assert before != states(above_average)
 
 
 def test_a_dry_run_shows_the_groups(shop: Headrace) -> None:

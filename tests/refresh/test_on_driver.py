@@ -212,6 +212,25 @@ def test_groups_are_computed_on_the_driver(table: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT k, MAX(a) AS m, COUNT(*) AS n FROM t GROUP BY k HAVING COUNT(*) > 1",
+        "SELECT s, COUNT(DISTINCT a) AS n FROM t WHERE id > 0 GROUP BY s",
+        "SELECT t.k, MIN(d.price) AS lo FROM t JOIN d ON t.k = d.k GROUP BY t.k",
+    ],
+)
+def test_the_groups_of_touched_keys_are_computed_on_the_driver(text: str) -> None:
+    random, database = Random(13), Database(TYPED, {})
+    database.change({"d": Counter({(1, Decimal("1.50")): 2, (2, None): 1, (None, Decimal(5)): 1})})
+    subject, some = Subject(database, text), 0
+    for _ in range(20):
+        database.change({"t": random_change(random, database, "t")})
+        assert check_replacement(subject, {name_of("t"): source_change(database, "t")})
+        some += bool(subject.change(frozenset({name_of("t")})))
+    assert some > 4
+
+
+@pytest.mark.parametrize(
     "aggregate", ["SUM(DISTINCT i)", "MAX(s)", "AVG(i)", "SUM(x)", "FIRST(i)", "SUM(big)", "AVG(short)"]
 )
 def test_aggregates_that_spark_may_compute_otherwise(aggregate: str) -> None:

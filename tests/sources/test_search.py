@@ -46,15 +46,17 @@ def test_the_least_used_columns_go_first() -> None:
 
 def test_memory_is_asked_for_before_it_is_taken() -> None:
     kept = DecodedColumns(most_bytes=3 << 20)
-    kept.keep(("a",), MEGABYTE)
+    for name in "abc":
+        kept.keep((name,), MEGABYTE)
     with kept.reserved(2 << 20) as room, kept.reserved(2 << 20) as none:
         assert none is None
-        assert kept.get(("a",)) is None, "it made room"
-        kept.keep(("b",), MEGABYTE, room)
-        kept.keep(("c",), MEGABYTE, room)
-    with kept.reserved(1 << 20) as more:
-        assert more is not None
-    assert kept.size == 2 << 20
+        assert [kept.get((name,)) is not None for name in "abc"] == [False, False, True], "two made room"
+        kept.keep(("d",), MEGABYTE, room)
+        kept.keep(("e",), MEGABYTE, room)
+        assert kept.size == 3 << 20, "what was reserved is not counted twice"
+    with kept.reserved(4 << 20) as too_much:
+        assert too_much is None
+    assert kept.size == 3 << 20, "nothing goes for what there is no room for anyway"
 
 
 def test_what_nobody_looks_at_is_given_back() -> None:

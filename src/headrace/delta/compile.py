@@ -8,6 +8,7 @@ from functools import cached_property, lru_cache
 from headrace.delta.contract import consolidated
 from headrace.delta.differ import Differ, Rule
 from headrace.delta.dispatch import RULES
+from headrace.delta.kept import kept_plan
 from headrace.delta.keyed import root_groups
 from headrace.delta.state import state_plan
 from headrace.plan.build import Plan
@@ -67,10 +68,12 @@ class ChangePlan:
 
     def explain(self) -> list[Step]:
         """Every operator with the rule family that serves it, root first."""
-        kept = state_plan(self.plan)
-        _, base = root_groups(self.plan.root)
-        state = {id(base): ", ".join(column.name for column in kept.columns)} if kept else {}
-        return _steps(self.plan.root, self.rules, state, 0)
+        at_root, inside = state_plan(self.plan), kept_plan(self.plan)
+        states = {id(groups.node): groups.state for groups in inside.groups} if inside is not None else {}
+        if at_root is not None:
+            states[id(root_groups(self.plan.root)[1])] = at_root
+        named = {key: ", ".join(column.name for column in state.columns) for key, state in states.items()}
+        return _steps(self.plan.root, self.rules, named, 0)
 
 
 def _steps(node: Node, rules: dict[int, Rule], state: dict[int, str], depth: int) -> list[Step]:

@@ -30,6 +30,8 @@ class KeptGroups:
 
     source: TableName
     state: StatePlan
+    node: Node
+    """The groups as they stand in the query."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,15 +60,15 @@ def kept_plan(plan: Plan) -> KeptPlan | None:
     labels = 0
     for node in walk(plan.root):
         rebuilt = node.with_inputs(tuple(made[id(child)] for child in node.inputs))
-        state = None
+        state, so_far = None, replace(plan, groups=dict(types))
         if isinstance(rebuilt, Aggregate) and node is not at_root and _is_worth_it(rebuilt):
-            state = groups_state(replace(plan, root=rebuilt, groups=dict(types)), rebuilt)
+            state = groups_state(so_far, rebuilt)
         if state is not None:
             assert isinstance(rebuilt, Aggregate)
             # What reads these groups is told apart by what they are, too.
             digest = hashlib.sha256(state.definition.encode()).hexdigest()[:12]
-            one = KeptGroups(TableName(_SCHEMA, f"groups_{digest}"), state)
-            below = column_types(replace(plan, groups=dict(types)), rebuilt.child)
+            one = KeptGroups(TableName(_SCHEMA, f"groups_{digest}"), state, node)
+            below = column_types(so_far, rebuilt.child)
             keys = {name: below.get(key) for name, key in zip(state.keys, rebuilt.keys, strict=True)}
             types[one.source] = {name: type_ for name, type_ in keys.items() if type_}
             types[one.source] |= {column.name: column.type for column in state.columns}

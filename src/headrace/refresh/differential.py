@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -109,27 +109,40 @@ def _by_replacement(statements: Statements, inputs: Inputs) -> TableChange:
         given = {"keys": (few, keys.schema)}
         inputs = inputs.narrowed(statements.rows, given)
         rows = inputs.rows(statements.rows, given)
-        # Somebody may sweep the stored rows meanwhile.
-        with suppress(pa.ArrowException, FileNotFoundError):
-            held = (
-                stored_rows(task.storage, few, statements.keys, most=DRIVER_ROWS)
-                if rows is not None
-                else None
+        if rows is not None:
+            change = _replaced(
+                task, few, statements, lambda held: rows.select(held.column_names).cast(held.schema)
             )
-            if rows is not None and held is not None:
-                return TableChange(rows=difference(rows.select(held.column_names).cast(held.schema), held))
+            if change is not None:
+                return change
     now = inputs.frame(statements.statement("now"), made)
     if few is not None:
-        # What Arrow has no room for, or what somebody sweeps meanwhile, is for Spark.
-        with suppress(pa.ArrowException, FileNotFoundError):
-            held = stored_rows(task.storage, few, statements.keys, most=DRIVER_ROWS)
-            rows = now.limit(DRIVER_ROWS + 1).toArrow() if held is not None and _is_small(held) else None
-            if held is not None and rows is not None and rows.num_rows <= DRIVER_ROWS:
-                return TableChange(rows=difference(rows, held))
+        change = _replaced(task, few, statements, lambda held: _fetched(now) if _is_small(held) else None)
+        if change is not None:
+            return change
     stored = None if few is None else rows_of_keys(spark, task.storage, few, statements.keys)
     made["now"] = quote(views.add(now))
     made[STORED] = quote(views.add(stored)) if stored is not None else _stored(task)
     return _collected(spark.sql(statements.sql("change", inputs.binding, made)))
+
+
+def _replaced(
+    task: Task, few: pa.Table, statements: Statements, rows_now: Callable[[pa.Table], pa.Table | None]
+) -> TableChange | None:
+    """Net the stored rows of some keys out against those of now; None where that is for Spark."""
+    # What Arrow has no room for, or what somebody sweeps meanwhile, is for Spark too.
+    with suppress(pa.ArrowException, FileNotFoundError):
+        held = stored_rows(task.storage, few, statements.keys, most=DRIVER_ROWS)
+        rows = rows_now(held) if held is not None else None
+        if held is not None and rows is not None:
+            return TableChange(rows=difference(rows, held))
+    return None
+
+
+def _fetched(frame: DataFrame) -> pa.Table | None:
+    """Bring a frame to the driver, unless it is too large."""
+    rows = frame.limit(DRIVER_ROWS + 1).toArrow()
+    return rows if rows.num_rows <= DRIVER_ROWS else None
 
 
 def _touched_keys(
@@ -159,7 +172,5 @@ def _stored(task: Task) -> str:
 
 def _collected(frame: DataFrame) -> TableChange:
     """Bring a small result to the driver, and leave a large one where it is."""
-    rows = frame.limit(DRIVER_ROWS + 1).toArrow()
-    if rows.num_rows <= DRIVER_ROWS:
-        return TableChange(rows=rows)
-    return TableChange(frame=frame)
+    rows = _fetched(frame)
+    return TableChange(frame=frame) if rows is None else TableChange(rows=rows)

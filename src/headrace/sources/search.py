@@ -87,7 +87,9 @@ class DecodedColumns:
     def reserved(self, size: int) -> Iterator[Room | None]:
         """Ask for the memory of what is about to be decoded; None where there is not so much."""
         with self._lock:
-            self._make_room(size)
+            if self._asked + size <= self.most_bytes:
+                # What is kept goes only where that helps.
+                self._make_room(size)
             room = Room(size) if self._bytes + self._asked + size <= self.most_bytes else None
             self._asked += size if room is not None else 0
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 
 from headrace.scheduler.clock import SETTLE, Clock, Due, Timed, canonical_period, find_runs, tick_at
 from headrace.scheduler.schedule import Cron, Downstream, Every, Schedule
+from tests.timing import fastest
 
 NOON = datetime(2026, 3, 3, 12, tzinfo=UTC)
 NOW = NOON + timedelta(seconds=1)
@@ -128,6 +128,4 @@ def test_a_thousand_tables_with_cron_are_looked_at_in_no_time() -> None:
     clock = Clock()
     tables = [Timed(n, Cron(f"{n % 60} */{1 + n % 5} * * *"), NOON) for n in range(1000)]
     clock.due(tables, NOW)
-    began = time.perf_counter()
-    clock.due(tables, NOW + timedelta(seconds=2))
-    assert time.perf_counter() - began < 0.1
+    assert fastest(lambda: clock.due(tables, NOW + timedelta(seconds=2)), enough=0.1) < 0.1

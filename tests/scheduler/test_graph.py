@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from itertools import pairwise
 
 import pytest
@@ -13,6 +12,7 @@ from headrace.errors import HeadraceError
 from headrace.scheduler.diamonds import find_diamonds, group_diamonds
 from headrace.scheduler.graph import Graph, Pace, build_graph, pace_notices, resolve_paces
 from headrace.scheduler.schedule import Cron, Downstream, Every
+from tests.timing import fastest
 
 SHOP = build_graph(
     ["clean", "left", "right", "tip", "aside"],
@@ -135,9 +135,11 @@ def test_a_thousand_tables_build_well_under_a_second(shape: str) -> None:
             for source in range(max(0, reader - 10), reader)
         ],
     }[shape]
-    began = time.process_time()
-    graph = build_graph(names, edges)
-    resolve_paces(graph, dict.fromkeys(names, Every(60)))
-    group_diamonds(find_diamonds(graph))
-    assert len(graph.levels) == (1 if shape == "fan" else 1000)
-    assert time.process_time() - began < 1
+
+    def build() -> None:
+        graph = build_graph(names, edges)
+        resolve_paces(graph, dict.fromkeys(names, Every(60)))
+        group_diamonds(find_diamonds(graph))
+        assert len(graph.levels) == (1 if shape == "fan" else 1000)
+
+    assert fastest(build, enough=1) < 1

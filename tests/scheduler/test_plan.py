@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -14,6 +13,7 @@ from headrace.scheduler.clock import Clock
 from headrace.scheduler.network import Network, build_network
 from headrace.scheduler.plan import DiamondPolicy, Memory, Plan, plan_due, plan_tables
 from headrace.sql.names import TableName
+from tests.timing import fastest
 
 NOON = datetime(2026, 3, 3, 12, tzinfo=UTC)
 NOW = NOON + timedelta(seconds=10)
@@ -172,6 +172,5 @@ def test_by_hand_a_suspended_table_is_refreshed_but_not_built_upon() -> None:
 
 def test_a_thousand_tables_in_a_chain_are_planned_at_once() -> None:
     shop = Shop({f"t{i}": f"t{i - 1}" if i else "orders" for i in range(1000)})
-    began = time.process_time()
     assert len(shop.planned()) == 1000
-    assert time.process_time() - began < 1
+    assert fastest(shop.planned, enough=1) < 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -11,6 +12,7 @@ from headrace import Headrace
 from headrace.refresh import inputs
 from headrace.refresh.needed import Near, Needed
 from headrace.sql.names import TableName
+from headrace.storage import snapshot
 from tests.lake_algebra.play import Story, play
 
 # What Arrow does not compute as Spark does keeps a query from being computed on the driver altogether.
@@ -35,6 +37,10 @@ QUERIES = {
     "below average": "SELECT s.id FROM s JOIN (SELECT part, AVG(q) AS a FROM s GROUP BY part) g "
     "ON s.part = g.part "
     "WHERE s.q < 0.9 * g.a",
+    "few come and go": "SELECT c.id, c.region FROM c WHERE c.id IN (SELECT s.customer FROM s "
+    "LEFT JOIN p ON s.part = p.id AND p.name = 'p1' WHERE s.n > 3)",
+    "a total that moves": "SELECT s.id, s.part FROM s WHERE s.n * 100 > (SELECT SUM(c.id) FROM c) "
+    "AND NOT EXISTS (SELECT 1 FROM p WHERE p.id = s.part AND p.name < 'p2')",
     "alternatives": "SELECT s.id, p.name FROM s, p WHERE (s.part = p.id AND upper(p.name) = 'P1') "
     "OR (s.part = p.id AND s.n > 7)",
 }
@@ -42,10 +48,11 @@ TABLES = [
     # Partitioned, with deletion vectors, with mapped columns and a feed: each is read in its own way.
     "CREATE TABLE s (id INT, part INT, customer BIGINT, n INT, day DATE, q DECIMAL(14,2)) USING delta "
     "PARTITIONED BY (day) "
-    "TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')",
+    "TBLPROPERTIES ('delta.enableDeletionVectors' = 'true', 'delta.checkpointInterval' = '2')",
     "CREATE TABLE p (id INT, old INT, name STRING) USING delta TBLPROPERTIES "
-    "('delta.columnMapping.mode' = 'name', 'delta.enableChangeDataFeed' = 'true')",
-    "CREATE TABLE c (id INT, region STRING) USING delta",
+    "('delta.columnMapping.mode' = 'name', 'delta.enableChangeDataFeed' = 'true', "
+    "'delta.checkpointInterval' = '2')",
+    "CREATE TABLE c (id INT, region STRING) USING delta TBLPROPERTIES ('delta.checkpointInterval' = '1')",
     "INSERT INTO s SELECT CAST(id AS INT), CAST(id % 40 AS INT), IF(id % 9 = 0, NULL, id % 25), "
     "CAST(id % 11 AS INT), DATE '2026-01-01' + CAST(id % 3 AS INT), "
     "IF(id % 13 = 0, NULL, id * 7 / 3) FROM range(200)",
@@ -88,12 +95,23 @@ def stories(standing_shop: Headrace) -> dict[str, Story]:
         standing_shop.sql(statement)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(inputs, "Needed", Seen)
+        # As in a process that just began, which starts from the checkpoints.
+        patch.setattr(snapshot, "_SNAPSHOTS_KEPT", 0)
         return play(standing_shop, QUERIES, ROUNDS)
 
 
 @pytest.mark.parametrize("case", QUERIES)
 def test_the_change_comes_out_as_the_query(stories: dict[str, Story], case: str) -> None:
     stories[case].check()
+
+
+def test_the_sources_had_checkpoints(stories: dict[str, Story], standing_shop: Headrace) -> None:
+    assert stories
+    for table in "spc":
+        location = standing_shop.sql(f"DESCRIBE DETAIL {table}").collect()[0]["location"]
+        names = [path.name for path in Path(location.removeprefix("file:"), "_delta_log").iterdir()]
+        assert any(name.endswith(".checkpoint.parquet") for name in names)
+        assert any(name.endswith(".checkpoint.parquet.crc") for name in names)
 
 
 def test_rows_were_looked_up_in_every_table(stories: dict[str, Story]) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from headrace.catalog import SourceVersion
 from headrace.sources.log import DeltaLog
+from headrace.storage import snapshot as snapshots
 from headrace.storage.read import searchable, small_table
 from headrace.storage.snapshot import read_snapshot
 
@@ -45,3 +48,37 @@ def test_rows_are_read_and_looked_up_as_of_a_version(tmp_path: Path) -> None:
     assert source.rows({"a": pa.array([3])}).num_rows == 0  # type: ignore[union-attr]  # few rows
     other = SourceVersion(1, "another table")
     assert searchable(log, other, ["a"], most=10) is None
+
+
+@pytest.fixture
+def forgets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Remember no version, as in a process that just began."""
+    monkeypatch.setattr(snapshots, "_SNAPSHOTS_KEPT", 0)
+
+
+@pytest.mark.usefixtures("forgets")
+def test_what_others_leave_beside_a_checkpoint_is_none(tmp_path: Path) -> None:
+    log = versions(tmp_path / "t", 6)
+    DeltaTable(log.location, version=2).create_checkpoint()
+    folder = tmp_path / "t" / "_delta_log"
+    # Hadoop's checksums on a local disk, and what a writer had no time to finish.
+    (folder / ".00000000000000000002.checkpoint.parquet.crc").write_bytes(b"crc")
+    (folder / ".00000000000000000004.checkpoint.parquet.tmp").write_bytes(b"")
+    first = "00000000000000000004.checkpoint.0000000001.0000000002.parquet"
+    (folder / first).write_bytes(b"the second part is missing")
+    for version in range(6):
+        assert len(read_snapshot(log, version).files) == version + 1
+
+
+@pytest.mark.usefixtures("forgets")
+def test_a_checkpoint_in_parts_is_read_whole(tmp_path: Path) -> None:
+    log = versions(tmp_path / "t", 4)
+    DeltaTable(log.location).create_checkpoint()
+    folder = tmp_path / "t" / "_delta_log"
+    whole = pq.read_table(folder / "00000000000000000003.checkpoint.parquet")
+    for part, rows in ((1, whole.slice(0, 3)), (2, whole.slice(3))):
+        pq.write_table(rows, folder / f"00000000000000000003.checkpoint.{part:010}.{2:010}.parquet")
+    (folder / "00000000000000000003.checkpoint.parquet").unlink()
+    for version in range(3):
+        (folder / f"{version:020}.json").unlink()
+    assert len(read_snapshot(log).files) == 4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +15,8 @@ import pyarrow.fs as pafs
 from headrace.sources.files import is_local, store_of
 
 _COMMITS_KEPT = 256
+# Numbers in the name of a part of a checkpoint.
+_PART_AND_COUNT = 2
 # How far clocks of writers may have put commits out of order; a look at a commit costs microseconds.
 _OUT_OF_ORDER = 8
 
@@ -68,13 +70,14 @@ class DeltaLog:
         return max((found for found in (*versions, *checkpoints) if found is not None), default=None)
 
     def newest_checkpoint(self, upto: int) -> tuple[int, list[str]] | None:
-        """Find the files of the newest checkpoint at or before a version."""
+        """Find the files of the newest checkpoint at or before a version; one that lacks a part is none."""
         found: dict[int, list[str]] = {}
         for name in self._names():
             version = checkpoint_version(name)
             if version is not None and version <= upto:
                 found.setdefault(version, []).append(name)
-        return max(found.items()) if found else None
+        complete = {version: names for version, all_ in found.items() if (names := _one_checkpoint(all_))}
+        return max(complete.items()) if complete else None
 
     def earliest_version(self) -> int | None:
         """Find the oldest version whose commit file is still there."""
@@ -210,3 +213,22 @@ def checkpoint_version(name: str) -> int | None:
     stem, _, ending = name.partition(".")
     is_one = ending.startswith("checkpoint.") and ending.endswith(("parquet", "json"))
     return int(stem) if is_one and stem.isdigit() else None
+
+
+def _one_checkpoint(names: Sequence[str]) -> list[str]:
+    """Choose one of the checkpoints of a version: one in a file, else all parts of one.
+
+    >>> _one_checkpoint(["10.checkpoint.0000000001.0000000002.parquet"])
+    []
+    """
+    whole, parts = [], dict[str, list[str]]()
+    for name in sorted(names):
+        middle = name.split(".")[2:-1]
+        if len(middle) == _PART_AND_COUNT and all(one.isdigit() for one in middle):
+            parts.setdefault(middle[1], []).append(name)
+        else:
+            whole.append(name)
+    if whole:
+        # The one whose name has nothing but a version is of the first kind.
+        return [min(whole, key=len)]
+    return next((found for count, found in parts.items() if len(found) == int(count)), [])

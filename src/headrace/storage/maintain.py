@@ -7,7 +7,6 @@ interrupted: what one call leaves, a later one does.
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -143,15 +142,8 @@ def _up_to(files: Sequence[DataFile], most: int) -> Iterator[DataFile]:
 
 def _checkpoint_is_due(storage: Storage) -> bool:
     newest = storage.log.newest_version() or 0
-    return newest - (_last_checkpoint(storage) or 0) >= CHECKPOINT_INTERVAL
-
-
-def _last_checkpoint(storage: Storage) -> int | None:
-    names = os.listdir(Path(storage.location) / "_delta_log")
-    found = [
-        int(name.split(".")[0]) for name in names if ".checkpoint." in name and name.endswith(".parquet")
-    ]
-    return max(found, default=None)
+    last = storage.log.newest_checkpoint(newest)
+    return newest - (last[0] if last is not None else 0) >= CHECKPOINT_INTERVAL
 
 
 def _checkpoint(storage: Storage) -> int:
@@ -232,22 +224,17 @@ def _sweep_log(storage: Storage, oldest: int) -> int:
 
     A version is read from the checkpoint before it, so the newest checkpoint not after `oldest` stays, too.
     """
+    checkpoint = storage.log.newest_checkpoint(oldest)
+    if checkpoint is None:
+        return 0
+    first, removed = checkpoint[0], 0
     folder = Path(storage.location) / "_delta_log"
     versions = {path: _version_of(path.name) for path in folder.iterdir()}
-    starts = [v for path, v in versions.items() if v is not None and v <= oldest and _is_checkpoint(path)]
-    if not starts:
-        return 0
-    first = max(starts)
-    removed = 0
     for path, version in sorted(versions.items()):
         if version is not None and version < first:
             path.unlink(missing_ok=True)
             removed += 1
     return removed
-
-
-def _is_checkpoint(path: Path) -> bool:
-    return ".checkpoint." in path.name and path.suffix == ".parquet"
 
 
 def _version_of(name: str) -> int | None:

@@ -7,7 +7,6 @@ that is why the log is replayed here and not asked of a library that hides them.
 from __future__ import annotations
 
 import json
-import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
@@ -150,7 +149,7 @@ def read_snapshot(log: DeltaLog, version: int | None = None) -> Snapshot:
         or log.stamp(state.version) != state.stamp
         or state.version > last
     ):
-        state = _from_checkpoint(log.location, last)
+        state = _from_checkpoint(log, last)
     for commit in log.commits(state.version, last):
         if commit is None:
             raise UnreadableLog("a commit of its log is missing")
@@ -182,26 +181,21 @@ def _file_key(action: Action) -> tuple[str, str]:
     return action["path"], f"{vector['storageType']}{vector['pathOrInlineDv']}{place}"
 
 
-def _from_checkpoint(location: str, last: int) -> _State:
+def _from_checkpoint(log: DeltaLog, last: int) -> _State:
     """Start from the newest checkpoint up to a version, or from nothing."""
-    folder = Path(location) / "_delta_log"
-    try:
-        names = os.listdir(folder)
-    except FileNotFoundError:
-        raise UnreadableLog("it is gone") from None
-    named = [(name.split(".")[0], name) for name in names if ".checkpoint." in name]
-    found = [(version, name) for version, name in named if int(version) <= last]
-    if not found:
+    if not log.exists():
+        raise UnreadableLog("it is gone")
+    checkpoint = log.newest_checkpoint(last)
+    if checkpoint is None:
         return _State()
-    newest = max(version for version, _ in found)
-    parts = sorted(name for version, name in found if version == newest)
+    version, parts = checkpoint
     if not all(_is_classic(name) for name in parts):
         raise UnreadableLog("its checkpoints are of the second version")
     state = _State()
     for part in parts:
-        for row in _checkpoint_rows(folder / part):
+        for row in _checkpoint_rows(Path(log.location) / "_delta_log" / part):
             _replay_row(state, row)
-    state.version = int(newest)
+    state.version = version
     return state
 
 

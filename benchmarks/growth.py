@@ -13,7 +13,7 @@ from pathlib import Path
 
 import headrace
 from headrace.bench.matrix import Matrix
-from headrace.bench.measure import as_table, write_results
+from headrace.bench.measure import DRIVER_MEMORY, as_table, write_results
 from headrace.bench.workload import PATTERNS, QUERIES, Cell, Workload
 
 MODES = ("FULL", "DIFFERENTIAL")
@@ -36,7 +36,7 @@ def measure(
     folder: Path, rows: int, changes: list[int], options: argparse.Namespace
 ) -> Iterator[dict[str, object]]:
     """Measure one size of table with changes of several sizes."""
-    with closing(headrace.connect(warehouse=folder / f"lake{rows}")) as hr:
+    with closing(headrace.connect(warehouse=folder / f"lake{rows}", driver_memory=DRIVER_MEMORY)) as hr:
         workload = Workload(hr.spark, f"g{rows}", rows)
         workload.load()
         matrix = Matrix(hr, workload, options.queries, MODES)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import headrace
 from headrace.bench.matrix import MODES, Matrix
-from headrace.bench.measure import as_table, write_results
+from headrace.bench.measure import DRIVER_MEMORY, as_table, write_results
 from headrace.bench.workload import PATTERNS, QUERIES, Cell, Workload
 
 SOURCES = {
@@ -29,7 +29,8 @@ def main() -> None:
     results: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         for rows in options.rows:
-            with closing(headrace.connect(warehouse=Path(folder) / f"lake{rows}")) as hr:
+            lake = (options.lake or Path(folder)) / f"lake{rows}"
+            with closing(headrace.connect(warehouse=lake, driver_memory=DRIVER_MEMORY)) as hr:
                 workload = Workload(hr.spark, f"b{rows}", rows, SOURCES[options.source])
                 workload.load()
                 matrix = Matrix(hr, workload, options.queries, options.modes)
@@ -54,6 +55,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--source", choices=SOURCES, default="feed", help="properties of the source tables")
     parser.add_argument("--adds", action="store_true", help="changes that only add")
     parser.add_argument("--rounds", type=int, default=3, help="measured rounds after one to warm up")
+    parser.add_argument(
+        "--lake", type=Path, help="folder whose tables are kept for a later run, and taken up if there"
+    )
     parser.add_argument("--write", type=Path, help="file for the results, as JSON")
     logging.getLogger("headrace").setLevel(logging.WARNING)
     return parser.parse_args()

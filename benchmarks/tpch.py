@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 import headrace
 from headrace.bench.matrix import MODES, Matrix
-from headrace.bench.measure import as_table, geometric_mean, write_results
+from headrace.bench.measure import DRIVER_MEMORY, as_table, geometric_mean, write_results
 from headrace.bench.workload import Cell
 
 TEXTS = Path(__file__).parent.parent / "tests" / "fixtures" / "tpch"
@@ -104,7 +104,7 @@ def main() -> None:
     results: list[dict[str, object]] = []
     with (
         tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
-        closing(headrace.connect(warehouse=folder)) as hr,
+        closing(headrace.connect(warehouse=folder, driver_memory=DRIVER_MEMORY)) as hr,
     ):
         tpch = Tpch(hr.spark, options.source)
         tpch.load(options.sf)

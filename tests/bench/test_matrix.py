@@ -36,3 +36,19 @@ def test_every_query_reads_the_workload(lake: Headrace) -> None:
         assert rows(lake, workload.query(name)), name
     workload.change(Cell(200, 0.1, "uniform", "adds"))
     assert rows(lake, "SELECT COUNT(*) FROM b.sales") == [(220,)]
+
+
+def test_a_lake_that_is_kept_is_taken_up(lake: Headrace) -> None:
+    first = Workload(lake.spark, "b", 200)
+    first.load()
+    Matrix(lake, first, ["aggregate"], ["DIFFERENTIAL"]).create()
+    first.change(Cell(200, 0.1, "uniform", "adds"))
+    again = Workload(lake.spark, "b", 200)
+    again.load()
+    assert rows(lake, "SELECT COUNT(*) FROM b.sales") == [(220,)]
+    matrix = Matrix(lake, again, ["aggregate"], ["DIFFERENTIAL"], report=lambda _: None)
+    matrix.create()
+    assert list(matrix.measure(Cell(200, 0.1, "uniform", "adds"), rounds=1))
+    assert rows(lake, "SELECT COUNT(*), COUNT(DISTINCT id) FROM b.sales") == [(260, 260)]
+    actions = [str(record.action) for record in lake.catalog.history()]
+    assert actions.count("FULL") == 1

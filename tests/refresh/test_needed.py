@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from random import Random
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,18 +16,19 @@ from pyspark.sql.types import StructField, StructType
 from headrace.delta.contract import consolidated
 from headrace.delta.keyed import keyed_change
 from headrace.delta.parts import is_made, made_name
+from headrace.plan.hidden import WEIGHT
 from headrace.plan.nodes import Node, State
 from headrace.plan.render import render
 from headrace.refresh.needed import Near, Needed
+from headrace.refresh.stages import Given, in_stages
 from headrace.refresh.supersets import Limits
 from headrace.sources.search import ROW
 from headrace.sql.names import TableName
-from tests.algebra.campaign import change_of
 from tests.algebra.engine import Database, Rows, Subject, bind, name_of
-from tests.algebra.queries import Generator, random_row, random_schema
+from tests.refresh.cases import random_case
 from tests.refresh.test_on_driver import source_change, spark_type
 
-CASES = 400
+CASES = 200
 KEYS = "keys"
 
 
@@ -63,15 +63,19 @@ class InDuckDB:
 
 
 def needed(
-    subject: Subject, changed: frozenset[TableName], root: Node, keys: pa.Table | None = None
+    subject: Subject, changed: frozenset[TableName], root: Node, given: Given | None = None
 ) -> dict[TableName, Near]:
     changes = {name: source_change(subject.database, name.table) for name in changed}
-    given = {made_name(KEYS): (keys, from_arrow_schema(keys.schema))} if keys is not None else {}
-    return Needed(root, changes, partial(InDuckDB, subject.database), given).tables()
+    made = {made_name(name): typed for name, typed in (given or {}).items()}
+    return Needed(root, changes, partial(InDuckDB, subject.database), made).tables()
 
 
 def run(subject: Subject, root: Node, near: dict[TableName, Near]) -> Rows:
     """Run a plan in which the rows needed stand for their tables."""
+    return Counter(subject.database.run(text(subject, root, near)))
+
+
+def text(subject: Subject, root: Node, near: dict[TableName, Near]) -> str:
     database = subject.database
     for name, rows in near.items():
         for state, table in (("old", rows.old), ("new", rows.new)):
@@ -86,7 +90,7 @@ def run(subject: Subject, root: Node, near: dict[TableName, Near]) -> Rows:
             else bind(name, state)
         )
 
-    return Counter(database.run(render(root, bound, dialect="duckdb")))
+    return render(root, bound, dialect="duckdb")
 
 
 def check(subject: Subject, changed: frozenset[TableName]) -> tuple[int, int]:
@@ -104,23 +108,41 @@ def check(subject: Subject, changed: frozenset[TableName]) -> tuple[int, int]:
         keys = subject.database.connection.sql(render(keyed.touched, bind, dialect="duckdb")).to_arrow_table()
         subject.database.connection.register(KEYS, keys)
         now = keyed.rows_of(KEYS)
-        assert run(subject, now, needed(subject, changed, now, keys)) == run(subject, now, {}), subject.text
+        given = {KEYS: (keys, from_arrow_schema(keys.schema))}
+        assert run(subject, now, needed(subject, changed, now, given)) == run(subject, now, {}), subject.text
+    check_stages(subject, changed, change)
     sizes = {name: subject.database.rows[name.table].total() for name in tables}
     fewer = sum(rows.new.num_rows < sizes[name] for name, rows in tables.items())
     return fewer, len(tables) - fewer
 
 
+def check_stages(subject: Subject, changed: frozenset[TableName], change: Node) -> int:
+    """Compare a change with itself over the changes inside it; tell how many of these there were."""
+    connection = subject.database.connection
+
+    def compute(node: Node, given: Given) -> pa.Table:
+        net = consolidated(node)
+        sql = text(subject, net, needed(subject, changed, net, given))
+        rows = connection.sql(
+            f"SELECT * REPLACE ({WEIGHT}::BIGINT AS {WEIGHT}) FROM ({sql})"
+        ).to_arrow_table()
+        # Held as long as it is read.
+        connection.register(f"stage{len(given) + 1}", rows)
+        return rows
+
+    staged = in_stages(change, compute)
+    assert staged is not None
+    root = consolidated(staged.root)
+    found = run(subject, root, needed(subject, changed, root, staged.given))
+    assert found == run(subject, consolidated(change), {}), subject.text
+    return len(staged.given)
+
+
 def test_random_changes_come_out_alike_over_the_rows_they_need() -> None:
     fewer = 0
     for seed in range(CASES):
-        random = Random(seed)
-        schema = random_schema(random)
-        start = {table: Counter(random_row(random, schema[table]) for _ in range(8)) for table in schema}
-        database = Database.shared(schema, start)
-        subject = Subject(database, Generator(random, schema).query(random.choice((0, 1, 1, 2))).sql)
-        changing = random.sample(sorted(schema), random.choice((1, 1, 2)))
-        database.change({table: change_of(random, database, table) for table in changing})
-        fewer += check(subject, frozenset(map(name_of, changing)))[0]
+        case = random_case(seed, (0, 1, 1, 2))
+        fewer += check(case.subject, case.changed)[0]
     assert fewer > CASES / 10
 
 

@@ -19,6 +19,7 @@ from pyspark.sql.types import (
     DoubleType,
     IntegerType,
     LongType,
+    ShortType,
     StringType,
     StructField,
     StructType,
@@ -33,13 +34,13 @@ from headrace.plan.nodes import Aggregate, Constant, State
 from headrace.refresh.arrow_groups import aggregated
 from headrace.refresh.arrow_values import NotInArrow, column_of, value_of
 from headrace.refresh.on_driver import OnDriver, Typed, shown_groups
+from headrace.refresh.stages import Given, in_stages
 from headrace.sources.changes import SourceChange
 from headrace.sql.dialect import VerbatimSpark
 from headrace.sql.names import TableName
-from tests.algebra.campaign import change_of
 from tests.algebra.engine import Database, Rows, Subject, bind, name_of
-from tests.algebra.queries import Generator, random_row, random_schema
 from tests.delta.test_state import TYPED, random_change
+from tests.refresh.cases import random_case
 
 CASES = 400
 
@@ -47,7 +48,13 @@ CASES = 400
 def spark_type(type_: str) -> DataType:
     if type_.startswith("DECIMAL"):
         return DecimalType(10, 2)
-    return {"VARCHAR": StringType(), "DOUBLE": DoubleType()}.get(type_, IntegerType())
+    known: dict[str, DataType] = {
+        "VARCHAR": StringType(),
+        "DOUBLE": DoubleType(),
+        "SMALLINT": ShortType(),
+        "BIGINT": LongType(),
+    }
+    return known.get(type_, IntegerType())
 
 
 def read_table(database: Database, name: TableName, columns: Sequence[str], state: State) -> Typed | None:
@@ -95,6 +102,22 @@ def check_replacement(subject: Subject, changes: dict[TableName, SourceChange]) 
     return True
 
 
+def check_stages(subject: Subject, changes: dict[TableName, SourceChange], rows: pa.Table) -> None:
+    """Compare a change with what comes out when the changes inside it are computed first."""
+    node = subject.compiled(frozenset(changes)).change
+    assert node is not None
+
+    def driver(given: Given) -> OnDriver:
+        made = {made_name(name): typed for name, typed in given.items()}
+        return OnDriver(changes, partial(read_table, subject.database), made)
+
+    staged = in_stages(node, lambda inner, given: driver(given).change(inner))
+    assert staged is not None, subject.text
+    found = driver(staged.given).change(staged.root)
+    assert found is not None, subject.text
+    assert counted(found.select(rows.column_names)) == counted(rows), subject.text
+
+
 def check(subject: Subject, changed: frozenset[TableName]) -> tuple[bool, bool]:
     """Compare what is computed on the driver; tell whether the change and the state were."""
     database = subject.database
@@ -105,6 +128,7 @@ def check(subject: Subject, changed: frozenset[TableName]) -> tuple[bool, bool]:
     if rows is not None:
         netted = rows.select([*subject.plan.columns, WEIGHT])
         assert {row[:-1]: row[-1] for row in counted(netted)} == dict(subject.change(changed)), subject.text
+        check_stages(subject, changes, rows)
     check_replacement(subject, changes)
     state = state_plan(subject.plan)
     below = state.input_change(changed) if state is not None else None
@@ -128,15 +152,8 @@ def check(subject: Subject, changed: frozenset[TableName]) -> tuple[bool, bool]:
 def test_random_queries_come_out_alike() -> None:
     changes = states = 0
     for seed in range(CASES):
-        random = Random(seed)
-        schema = random_schema(random)
-        start = {table: Counter(random_row(random, schema[table]) for _ in range(8)) for table in schema}
-        database = Database.shared(schema, start)
-        generator = Generator(random, schema)
-        subject = Subject(database, generator.query(random.choice((0, 1))).sql)
-        changing = random.sample(sorted(schema), random.choice((1, 1, 2)))
-        database.change({table: change_of(random, database, table) for table in changing})
-        by_change, by_state = check(subject, frozenset(map(name_of, changing)))
+        case = random_case(seed, (0, 1))
+        by_change, by_state = check(case.subject, case.changed)
         changes, states = changes + by_change, states + by_state
     assert changes > CASES / 20
     assert states > CASES / 40

@@ -28,11 +28,14 @@ class Matrix:
     report: Callable[[str], None] = print
 
     def create(self) -> None:
-        """Create the stream tables and load them."""
+        """Create the stream tables that are not there yet, and load them."""
         for query in self.queries:
             for mode in self.modes:
                 self.hr.create_stream_table(
-                    self._table(query, mode), self.workload.query(query), refresh_mode=mode
+                    self._table(query, mode),
+                    self.workload.query(query),
+                    refresh_mode=mode,
+                    if_not_exists=True,
                 )
 
     def measure(self, cell: Cell, rounds: int) -> Iterator[dict[str, object]]:

@@ -14,6 +14,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+# The heap of the embedded session in which the programs measure.
+DRIVER_MEMORY = "4g"
+
 
 @dataclass
 class Timings:
@@ -70,9 +73,10 @@ def machine() -> dict[str, object]:
 
 
 def write_results(path: Path, options: Mapping[str, object], results: Sequence[Mapping[str, object]]) -> None:
-    """Keep the figures with the machine and the options they belong to."""
+    """Keep the figures with the machine and the options they belong to, less where files are."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    report = {"machine": machine(), "options": dict(options), "results": list(results)}
+    settings = {name: value for name, value in options.items() if not isinstance(value, Path)}
+    report = {"machine": machine(), "options": settings, "results": list(results)}
     path.write_text(json.dumps(report, indent=1, default=str) + "\n", encoding="utf-8")
 
 

@@ -95,7 +95,15 @@ class Workload:
         return QUERIES[name].format(sales=self.sales, customers=self.customers)
 
     def load(self) -> None:
-        """Create both tables; ids and times grow together, as they do in a table that is added to."""
+        """Create both tables; ids and times grow together, as they do in a table that is added to.
+
+        Where they are already, go on with them.
+        """
+        if self.spark.catalog.tableExists(f"{self.schema}.appended"):
+            (newest,) = self.spark.sql(f"SELECT MAX(id) FROM {self.sales}").collect()
+            # As a seed it is one that no round before had.
+            self._next_id = self._seed = newest[0] + 1
+            return
         self.spark.sql(f"CREATE SCHEMA IF NOT EXISTS {self.schema}")
         self._create(self.sales, f"SELECT {self._sale('id')} FROM range({self.rows})")
         known = max(1, int(self._customer_count * _KNOWN))

@@ -129,7 +129,7 @@ def _built_at(kept: StateTable, plan: StatePlan, inputs: Inputs) -> int | None:
 
 def _added_groups(plan: StatePlan, node: Node, inputs: Inputs, most: int) -> pa.Table | None:
     """What the change adds to each touched group; None where its keys or its sums are not for Arrow."""
-    added, inputs = inputs.computed(node, lambda on_driver: on_driver.added(plan, node))
+    added, inputs = inputs.computed(node, lambda on_driver, root: on_driver.added(plan, root))
     if added is None:
         frame = inputs.spark.sql(plan.change_sql(inputs.changed, inputs.binding) or "")
         if any("collate" in frame.schema[key].dataType.simpleString() for key in plan.keys):

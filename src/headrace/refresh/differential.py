@@ -19,6 +19,7 @@ from headrace.refresh.by_state import StateChange, change_by_state
 from headrace.refresh.first import change_of_first
 from headrace.refresh.inputs import DRIVER_ROWS, Inputs
 from headrace.refresh.kept import with_groups
+from headrace.refresh.on_driver import OnDriver
 from headrace.refresh.task import Task
 from headrace.refresh.views import Views
 from headrace.sources.changes import SourceChange
@@ -151,7 +152,7 @@ def _touched_keys(
     """Give the keys that a change touches as a frame and, where they are few, as Arrow rows too."""
     spark, few, touched = inputs.spark, None, statements.touched
     if touched is not None:
-        few, inputs = inputs.computed(touched, lambda on_driver: on_driver.rows(touched))
+        few, inputs = inputs.computed(touched, OnDriver.rows)
     if few is not None and few.num_rows <= DRIVER_ROWS:
         return arrow_frame(spark, few, from_arrow_schema(few.schema)), few
     keys = inputs.frame(statements.statement("keys"), made)

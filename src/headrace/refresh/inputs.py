@@ -16,6 +16,7 @@ from headrace.plan.nodes import Node, State
 from headrace.plan.render import Binding
 from headrace.refresh.needed import MOST_ROWS, Near, Needed
 from headrace.refresh.on_driver import OnDriver, Typed
+from headrace.refresh.stages import Given, Staged, in_stages
 from headrace.refresh.supersets import Search
 from headrace.refresh.task import Task
 from headrace.refresh.views import Views
@@ -85,7 +86,7 @@ class Inputs:
 
         return bind
 
-    def narrowed(self, root: Node, given: Mapping[str, Typed] | None = None) -> Inputs:
+    def narrowed(self, root: Node, given: Given | None = None) -> Inputs:
         """Take of large sources only the rows that a plan needs, where they can be found quickly."""
         sizes = [change.rows.num_rows for change in self.changes.values() if change.rows is not None]
         if len(sizes) < len(self.changes) or sum(sizes) > _MOST_CHANGED:
@@ -99,24 +100,40 @@ class Inputs:
             return self
         return replace(self, near=near)
 
-    def rows(self, node: Node, given: Mapping[str, Typed]) -> pa.Table | None:
+    def rows(self, node: Node, given: Given) -> pa.Table | None:
         """Compute rows from the tables and from what was computed before, on the driver; None for Spark."""
-        made = {made_name(name): rows for name, rows in given.items()}
-        return OnDriver(self.changes, self._read, made).rows(node)
+        return self._driver(given).rows(node)
 
     def changed_rows(self, node: Node) -> tuple[pa.Table | None, Inputs]:
         """Compute a change on the driver; None where that is for Spark, with what Spark should then read."""
-        return self.computed(node, lambda on_driver: on_driver.change(node))
+        return self.computed(node, OnDriver.change)
 
     def computed(
-        self, node: Node, compute: Callable[[OnDriver], pa.Table | None]
+        self, node: Node, compute: Callable[[OnDriver, Node], pa.Table | None]
     ) -> tuple[pa.Table | None, Inputs]:
         """Compute something of a plan on the driver, first without reading any table."""
-        rows = compute(self.changes_alone)
+        rows = compute(self.changes_alone, node)
         if rows is not None:
             return rows, self
+        staged = in_stages(node, self._stage)
+        if staged is not None and staged.given:
+            rows = compute(self._over(staged), staged.root)
+            if rows is not None:
+                return rows, self
         inputs = self.narrowed(node)
-        return compute(inputs.on_driver), inputs
+        is_tried = staged is None or bool(staged.given)
+        return None if is_tried else compute(inputs.on_driver, node), inputs
+
+    def _stage(self, node: Node, given: Given) -> pa.Table | None:
+        return self._over(Staged(node, given)).change(node)
+
+    def _over(self, staged: Staged) -> OnDriver:
+        """The driver with the rows that a plan needs beside what was computed before."""
+        return self.narrowed(staged.root, staged.given)._driver(staged.given)
+
+    def _driver(self, given: Given) -> OnDriver:
+        made = {made_name(name): rows for name, rows in given.items()}
+        return OnDriver(self.changes, self._read, made)
 
     def frame(self, statement: Statement, made: dict[str, str] | None = None) -> DataFrame:
         """The result of a statement, whose parts are computed first and stay until the views are dropped."""

@@ -39,14 +39,30 @@ def lift_condition(context: Context, node: Node, condition: exp.Expr) -> Node:
     plain = conjunction(part for part in rest if not any(subquery_calls(part)))
     if plain is not None:
         node = Filter(node, plain)
+    marked = [part for part in rest if any(subquery_calls(part))]
+    # As Spark does it: a value that is the same for all rows chooses among them before a join does.
+    node = _chosen(context, node, [part for part in marked if _compares_one_value(context, node, part)])
     for part in alone:
         node = _semi_or_anti(context, node, part)
-    marked = conjunction(part for part in rest if any(subquery_calls(part)))
-    if marked is None:
+    return _chosen(context, node, [part for part in marked if not _compares_one_value(context, node, part)])
+
+
+def _chosen(context: Context, node: Node, conditions: Sequence[exp.Expr]) -> Node:
+    """Filter by conditions with subqueries, whose columns are gone afterwards."""
+    test = conjunction(conditions)
+    if test is None:
         return node
     columns = node.columns
-    node, (test,) = lift(context, node, [marked])
+    node, (test,) = lift(context, node, [test])
     return Project(Filter(node, test), tuple((name, col(name)) for name in columns))
+
+
+def _compares_one_value(context: Context, node: Node, part: exp.Expr) -> bool:
+    """Tell whether all subqueries of a condition are scalar and the same for every row."""
+    subplans = [_subplan(context, marker) for marker in subquery_calls(part)]
+    return all(
+        one.kind == "scalar" and not free_columns(one.built.node) & set(node.columns) for one in subplans
+    )
 
 
 def _standing_alone(context: Context, part: exp.Expr) -> exp.Anonymous | None:

@@ -56,6 +56,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--tables", type=int, default=1000, help="tables of the tick without changes")
     parser.add_argument("--rows", type=int, default=200_000, help="rows of the source of the shapes")
     parser.add_argument("--rounds", type=int, default=3, help="measured rounds, of which medians are shown")
+    parser.add_argument("--warm-up", type=int, default=3, help="rounds of the shapes before those that count")
+    parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
     parser.add_argument("--minutes", type=float, default=10, help="length of the measurement of lags")
     return parser.parse_args()
 
@@ -163,18 +165,18 @@ def measure_shapes(hr: Headrace, options: argparse.Namespace) -> list[dict[str, 
     """Time ticks over graphs with 1, 2 and 4 workers, in turn, each after a change of one per cent."""
     _fill(hr, options.rows)
     rows, figures = options.rows, []
-    for shape, make in SHAPES.items():
-        make(hr)
+    for shape in options.shapes:
+        SHAPES[shape](hr)
         walls: dict[int, list[float]] = {1: [], 2: [], 4: []}
         sums: dict[int, list[float]] = {1: [], 2: [], 4: []}
-        for number in range(options.rounds + 1):
+        for number in range(options.warm_up + options.rounds):
             for workers in walls:
                 _fill(hr, options.rows // 100, start=rows)
                 rows += options.rows // 100
                 hr.scheduler.workers.limit = workers
                 report = _tick(hr)
                 assert {str(one.action) for one in report} == {MODE}, str(report)
-                if number:
+                if number >= options.warm_up:
                     walls[workers].append(report.duration_ms / 1000)
                     sums[workers].append(sum(one.duration_ms for one in report.results.values()) / 1000)
         for table in hr.catalog.all():

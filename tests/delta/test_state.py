@@ -21,7 +21,7 @@ TYPED = {
 
 
 def random_change(random: Random, database: Database, table: str) -> Rows:
-    change: Rows = Counter({row: -1 for row in set(database.rows[table]) if random.random() < 0.4})
+    change: Rows = Counter({row: -1 for row in database.rows[table] if random.random() < 0.4})
     for _ in range(random.randint(0, 4)):
         key = random.choice([None, 1, 2])
         amount = random.choice([None, 0, 1, 5])

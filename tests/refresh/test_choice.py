@@ -49,9 +49,15 @@ def test_what_was_measured_decides_and_a_larger_change_takes_longer() -> None:
     history = [done(Action.DIFFERENTIAL, 1_000), done(Action.FULL, 5_000)]
     assert prefers_full(figures(*history), 0.15) is None
     assert prefers_full(figures(*history, change=9 * ROWS), 0.15) is None, "about three times as long"
-    assert prefers_full(figures(*history, change=100 * ROWS), 0.15) == (
-        "the change would take about 10,000 ms, recomputing about 5,000 ms"
+    assert prefers_full(figures(*history, change=100 * ROWS), 0.15) is None, (
+        "twice as long: one try tells more"
     )
+    history[0] = done(Action.DIFFERENTIAL, 1_100)
+    assert prefers_full(figures(*history, change=100 * ROWS), 0.15) == (
+        "the change would take about 11,000 ms, recomputing about 5,000 ms"
+    )
+    tried = [done(Action.DIFFERENTIAL, 6_000, 90 * ROWS), *history]
+    assert prefers_full(figures(*tried, change=100 * ROWS), 0.15) is not None, "it was tried"
     slow = [done(Action.DIFFERENTIAL, 9_000, 100 * ROWS), *history]
     assert figures(*slow, change=100 * ROWS).differential_ms == 9_000, "the nearest in size is taken"
     history[0] = done(Action.DIFFERENTIAL, 5_200)

@@ -14,8 +14,10 @@ _RECENT = 5
 _NOTICED_MS = 300
 # State that is built once serves about so many refreshes until the next large change.
 _SHARED_BY = 8
-# What so many times smaller changes took says little of one that touches a good part of the sources.
+# What so many times smaller changes took says little of this one.
 _MUCH_MORE = 4
+# So many times quicker recomputing must promise to be where that is all that is known: one try tells more.
+_IF_UNTRIED = 2
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,8 @@ def prefers_full(figures: Figures, threshold: float) -> str | None:
         return f"{figures.ratio:.0%} of the source rows changed, over the threshold of {threshold:.0%}"
     if figures.full_ms is None or figures.differential_ms is None:
         return None
-    if figures.differential_ms - figures.full_ms > _NOTICED_MS:
+    recomputing = figures.full_ms * (_IF_UNTRIED if is_new else 1)
+    if figures.differential_ms - recomputing > _NOTICED_MS:
         return (
             f"the change would take about {figures.differential_ms:,.0f} ms, "
             f"recomputing about {figures.full_ms:,.0f} ms"

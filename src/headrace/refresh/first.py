@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -13,7 +12,8 @@ from sqlglot import exp
 from headrace.delta.first import FirstRows
 from headrace.delta.statements import Statements
 from headrace.plan.hidden import SIDE, WEIGHT
-from headrace.refresh.arrow_values import NotInArrow, column_of, is_known
+from headrace.refresh.arrow_values import NotInArrow, is_known
+from headrace.refresh.arrow_windows import sorted_places
 from headrace.refresh.inputs import Inputs
 from headrace.sources.consolidate import consolidate, weighted
 from headrace.storage.apply import TableChange
@@ -59,7 +59,7 @@ def first_of(first: FirstRows, held: pa.Table, moved: pa.Table) -> pa.Table | No
     now = known.drop_columns([WEIGHT]).take(np.repeat(np.arange(len(known)), known[WEIGHT].to_numpy()))
     both = pa.concat_tables([_on_side(now, 0), _on_side(held, 1)])
     # Among equal rows those of now come first.
-    ordered = both.take(_sorted(both, [*first.order, exp.Ordered(this=exp.column(SIDE))]))
+    ordered = both.take(sorted_places(both, [*first.order, exp.Ordered(this=exp.column(SIDE))]))
     is_held = ordered[SIDE].to_numpy()
     rows = ordered.filter(pa.array(is_held == 0)).drop_columns([SIDE])
     if held.num_rows >= first.limit:
@@ -67,26 +67,6 @@ def first_of(first: FirstRows, held: pa.Table, moved: pa.Table) -> pa.Table | No
         if int((is_held[:last] == 0).sum()) < first.limit:
             return None
     return rows.slice(0, first.limit)
-
-
-def _sorted(rows: pa.Table, order: Sequence[exp.Expr]) -> pa.Array:
-    """The places of rows in an order, with NULLs where each of its parts wants them."""
-    columns: dict[str, pa.ChunkedArray] = {}
-    keys: list[tuple[str, str]] = []
-    for place, item in enumerate(order):
-        if not isinstance(item, exp.Ordered):
-            raise NotInArrow("an order of another kind")
-        value = column_of(item.this, rows)
-        if not is_known(value.type):
-            raise NotInArrow("values that are ordered otherwise")
-        is_descending = bool(item.args.get("desc"))
-        nulls_first = item.args.get("nulls_first")
-        nulls_first = not is_descending if nulls_first is None else bool(nulls_first)
-        columns[f"n{place}"] = pc.is_null(value).cast(pa.int8())
-        columns[f"v{place}"] = value
-        keys.append((f"n{place}", "descending" if nulls_first else "ascending"))
-        keys.append((f"v{place}", "descending" if is_descending else "ascending"))
-    return pc.sort_indices(pa.table(columns), sort_keys=keys)
 
 
 def _on_side(rows: pa.Table, side: int) -> pa.Table:

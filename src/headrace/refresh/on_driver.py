@@ -19,10 +19,23 @@ from headrace.delta.bilinear import flatten, is_join_tree, joined
 from headrace.delta.state import StateColumn, StatePlan
 from headrace.plan.expressions import conjuncts, equal_columns, perhaps_equal_columns
 from headrace.plan.hidden import SIDE, WEIGHT
-from headrace.plan.nodes import Aggregate, Constant, Filter, Join, Node, Project, Scan, State, UnionAll
+from headrace.plan.nodes import (
+    Aggregate,
+    Constant,
+    Filter,
+    Join,
+    Node,
+    Project,
+    Scan,
+    State,
+    TopN,
+    UnionAll,
+    Window,
+)
 from headrace.plan.types import decimal_of
 from headrace.refresh.arrow_groups import aggregated
 from headrace.refresh.arrow_values import NotInArrow, alike, arrow_type, column_of, is_known, truth_of
+from headrace.refresh.arrow_windows import first_rows, with_windows
 from headrace.sources.changes import SourceChange
 from headrace.sources.consolidate import consolidate, weighted
 from headrace.sources.frames import CHAR_TYPE
@@ -111,6 +124,10 @@ class OnDriver:
                 return _joined(node, left, right)
             case Aggregate():
                 return aggregated(node, self._rows(node.child))
+            case Window():
+                return with_windows(node, self._rows(node.child))
+            case TopN():
+                return first_rows(node, self._rows(node.child))
         raise NotInArrow(type(node).__name__)
 
     def _each(self, inputs: Sequence[Node]) -> list[pa.Table]:

@@ -205,6 +205,8 @@ def test_random_queries_come_out_alike() -> None:
         ("t d", "SELECT t.id, d.price FROM t JOIN d ON t.k < d.k"),
         ("t d", "SELECT t.a, COUNT(*) AS n FROM t JOIN d USING (k) GROUP BY t.a"),
         ("t d", "SELECT k FROM t UNION ALL SELECT k FROM d WHERE price > 1"),
+        ("t", "SELECT k FROM t UNION ALL SELECT k FROM d WHERE price > 1"),
+        ("t", "SELECT id FROM t WHERE k IN (SELECT k FROM t UNION ALL SELECT k FROM d)"),
         ("t", "SELECT id, SUBSTRING(s, 1, 1) AS c FROM t WHERE s NOT LIKE '%y' OR s LIKE '_'"),
         (
             "t d",

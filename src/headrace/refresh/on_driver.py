@@ -223,7 +223,7 @@ def shown_groups(plan: StatePlan, sides: pa.Table) -> pa.Table | None:
 def _filtered(rows: pa.Table, condition: exp.Expr) -> pa.Table:
     keep = truth_of(condition, rows)
     if isinstance(keep, pa.Scalar):
-        raise NotInArrow("a condition without columns")
+        return rows if keep.as_py() else rows.slice(0, 0)
     return rows.filter(keep)
 
 

@@ -216,19 +216,18 @@ def checkpoint_version(name: str) -> int | None:
 
 
 def _one_checkpoint(names: Sequence[str]) -> list[str]:
-    """Choose one of the checkpoints of a version: one in a file, else all parts of one.
+    """Choose one of the checkpoints of a version: one in a file, else all parts of one, else another kind.
 
     >>> _one_checkpoint(["10.checkpoint.0000000001.0000000002.parquet"])
     []
     """
-    whole, parts = [], dict[str, list[str]]()
+    other, parts = [], dict[str, list[str]]()
     for name in sorted(names):
         middle = name.split(".")[2:-1]
+        if not middle:
+            return [name]
         if len(middle) == _PART_AND_COUNT and all(one.isdigit() for one in middle):
             parts.setdefault(middle[1], []).append(name)
         else:
-            whole.append(name)
-    if whole:
-        # The one whose name has nothing but a version is of the first kind.
-        return [min(whole, key=len)]
-    return next((found for count, found in parts.items() if len(found) == int(count)), [])
+            other.append(name)
+    return next((found for count, found in parts.items() if len(found) == int(count)), other[:1])

@@ -20,7 +20,7 @@ from headrace.storage.commit import Draft, VersionTaken, commit_draft
 from headrace.storage.data_files import CHANGE_FOLDER, removal, stored_rows, visible_rows, write_data_file
 from headrace.storage.layout import CHECKPOINT_INTERVAL, rows_per_file
 from headrace.storage.reach import driver_obstacle
-from headrace.storage.snapshot import Action, DataFile, Snapshot, UnreadableLog, read_snapshot
+from headrace.storage.snapshot import Action, DataFile, Snapshot, UnreadableLog, is_classic, read_snapshot
 from headrace.storage.table import Storage
 from headrace.storage.vectors import vector_path
 
@@ -142,8 +142,13 @@ def _up_to(files: Sequence[DataFile], most: int) -> Iterator[DataFile]:
 
 def _checkpoint_is_due(storage: Storage) -> bool:
     newest = storage.log.newest_version() or 0
-    last = storage.log.newest_checkpoint(newest)
-    return newest - (last[0] if last is not None else 0) >= CHECKPOINT_INTERVAL
+    return newest - (_newest_checkpoint(storage, newest) or 0) >= CHECKPOINT_INTERVAL
+
+
+def _newest_checkpoint(storage: Storage, upto: int) -> int | None:
+    """Find the newest checkpoint at or before a version from which every refresh can read the table."""
+    found = storage.log.newest_checkpoint(upto)
+    return found[0] if found is not None and all(map(is_classic, found[1])) else None
 
 
 def _checkpoint(storage: Storage) -> int:
@@ -224,10 +229,9 @@ def _sweep_log(storage: Storage, oldest: int) -> int:
 
     A version is read from the checkpoint before it, so the newest checkpoint not after `oldest` stays, too.
     """
-    checkpoint = storage.log.newest_checkpoint(oldest)
-    if checkpoint is None:
+    first, removed = _newest_checkpoint(storage, oldest), 0
+    if first is None:
         return 0
-    first, removed = checkpoint[0], 0
     folder = Path(storage.location) / "_delta_log"
     versions = {path: _version_of(path.name) for path in folder.iterdir()}
     for path, version in sorted(versions.items()):

@@ -189,7 +189,7 @@ def _from_checkpoint(log: DeltaLog, last: int) -> _State:
     if checkpoint is None:
         return _State()
     version, parts = checkpoint
-    if not all(_is_classic(name) for name in parts):
+    if not all(is_classic(name) for name in parts):
         raise UnreadableLog("its checkpoints are of the second version")
     state = _State()
     for part in parts:
@@ -199,12 +199,12 @@ def _from_checkpoint(log: DeltaLog, last: int) -> _State:
     return state
 
 
-def _is_classic(name: str) -> bool:
+def is_classic(name: str) -> bool:
     """Know a checkpoint in one file or in numbered parts.
 
-    >>> _is_classic("00000000000000000010.checkpoint.parquet")
+    >>> is_classic("00000000000000000010.checkpoint.parquet")
     True
-    >>> _is_classic("00000000000000000010.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json")
+    >>> is_classic("00000000000000000010.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json")
     False
     """
     middle = name.split(".")[2:-1]

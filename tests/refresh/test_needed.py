@@ -79,7 +79,9 @@ def text(subject: Subject, root: Node, near: dict[TableName, Near]) -> str:
     database = subject.database
     for name, rows in near.items():
         for state, table in (("old", rows.old), ("new", rows.new)):
-            database.connection.register(f"{name.table}_near_{state}", table)
+            database.connection.unregister(f"{name.table}_near_{state}")
+            if table is not None:
+                database.connection.register(f"{name.table}_near_{state}", table)
 
     def bound(name: TableName, state: State) -> str:
         if is_made(name):

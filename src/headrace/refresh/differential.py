@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -20,6 +21,7 @@ from headrace.refresh.first import change_of_first
 from headrace.refresh.inputs import DRIVER_ROWS, Inputs
 from headrace.refresh.kept import with_groups
 from headrace.refresh.on_driver import OnDriver
+from headrace.refresh.stages import Given
 from headrace.refresh.task import Task
 from headrace.refresh.views import Views
 from headrace.sources.changes import SourceChange
@@ -106,37 +108,50 @@ def _by_replacement(statements: Statements, inputs: Inputs) -> TableChange:
     made: dict[str, str] = {}
     keys, few = _touched_keys(statements, inputs, made)
     made["keys"] = quote(views.add(keys))
-    if few is not None and statements.rows is not None:
-        given = {"keys": (few, keys.schema)}
+    given: Given = {"keys": (few, keys.schema)} if few is not None else {}
+    if given and statements.rows is not None:
         inputs = inputs.narrowed(statements.rows, given)
-        rows = inputs.rows(statements.rows, given)
-        if rows is not None:
-            change = _replaced(
-                task, few, statements, lambda held: rows.select(held.column_names).cast(held.schema)
-            )
-            if change is not None:
-                return change
-    now = inputs.frame(statements.statement("now"), made)
+
+    @cache
+    def now() -> DataFrame:
+        return inputs.frame(statements.statement("now"), made)
+
+    def on_driver(held: pa.Table) -> pa.Table | None:
+        rows = inputs.rows(statements.rows, given) if statements.rows is not None else None
+        return None if rows is None else rows.select(held.column_names).cast(held.schema)
+
+    def by_spark(held: pa.Table) -> pa.Table | None:
+        return _fetched(now()) if _is_small(held) else None
+
     if few is not None:
-        change = _replaced(task, few, statements, lambda held: _fetched(now) if _is_small(held) else None)
+        change = _replaced(task, few, statements, [on_driver, by_spark])
         if change is not None:
             return change
     stored = None if few is None else rows_of_keys(spark, task.storage, few, statements.keys)
-    made["now"] = quote(views.add(now))
+    made["now"] = quote(views.add(now()))
     made[STORED] = quote(views.add(stored)) if stored is not None else _stored(task)
     return _collected(spark.sql(statements.sql("change", inputs.binding, made)))
 
 
 def _replaced(
-    task: Task, few: pa.Table, statements: Statements, rows_now: Callable[[pa.Table], pa.Table | None]
+    task: Task,
+    few: pa.Table,
+    statements: Statements,
+    ways: Sequence[Callable[[pa.Table], pa.Table | None]],
 ) -> TableChange | None:
-    """Net the stored rows of some keys out against those of now; None where that is for Spark."""
+    """Net the stored rows of some keys out against those of now, by the first way that gives them.
+
+    None where that is for Spark.
+    """
     # What Arrow has no room for, or what somebody sweeps meanwhile, is for Spark too.
     with suppress(pa.ArrowException, FileNotFoundError):
         held = stored_rows(task.storage, few, statements.keys, most=DRIVER_ROWS)
-        rows = rows_now(held) if held is not None else None
-        if held is not None and rows is not None:
-            return TableChange(rows=difference(rows, held))
+        if held is None:
+            return None
+        for rows_now in ways:
+            rows = rows_now(held)
+            if rows is not None:
+                return TableChange(rows=difference(rows, held))
     return None
 
 

@@ -146,15 +146,14 @@ class Inputs:
     def _is_handed_over(self, name: TableName) -> bool:
         """Tell whether Spark gets the rows needed; many of them take it longer than reading the table."""
         near = self.near.get(name)
-        return near is not None and max(near.old.num_rows, near.new.num_rows) <= _MOST_HANDED_OVER
+        return near is not None and near.largest <= _MOST_HANDED_OVER
 
     def _view(self, name: TableName, state: State) -> str:
         if state is State.CHANGE:
             return self.views.add(self.changes[name].to_frame(self.spark))
         near = self.near[name] if self._is_handed_over(name) else None
         if near is not None:
-            rows = near.old if state is State.OLD else near.new
-            return self.views.add(arrow_frame(self.spark, rows, near.schema))
+            return self.views.add(arrow_frame(self.spark, near.at(state), near.schema))
         return self.views.add(self._rows_beside(self.beside[name], state))
 
     def _rows_beside(self, table: Beside, state: State) -> DataFrame:
@@ -168,7 +167,7 @@ class Inputs:
     def _read(self, name: TableName, columns: Sequence[str], state: State) -> Typed | None:
         near = self.near.get(name)
         if near is not None:
-            return (near.old if state is State.OLD else near.new).select(list(columns)), near.schema
+            return near.at(state).select(list(columns)), near.schema
         if name in self.beside:
             return small_table(self.beside[name].log, self.beside[name].at(state), columns)
         if state is State.OLD:

@@ -75,9 +75,22 @@ OpenSource: TypeAlias = Callable[[TableName, Sequence[str]], Search | None]
 class Near:
     """All rows of a source that a change can meet, before and after it."""
 
-    old: pa.Table
+    old: pa.Table | None
+    """None where the plan does not read them."""
     new: pa.Table
     schema: StructType
+
+    def at(self, state: State) -> pa.Table:
+        if state is not State.OLD:
+            return self.new
+        if self.old is None:
+            raise ValueError("an old state that the plan was not to read")
+        return self.old
+
+    @property
+    def largest(self) -> int:
+        """How many rows there are in the larger state."""
+        return max(int(rows.num_rows) for rows in (self.old, self.new) if rows is not None)
 
 
 class Needed:
@@ -95,6 +108,9 @@ class Needed:
         self._opened: dict[TableName, Search | None] = {}
         self._given = {name: plain(*typed) for name, typed in (given or {}).items()}
         self._columns = _columns_read(root)
+        self._read_before = {
+            node.source for node in walk(root) if isinstance(node, Scan) and node.state is State.OLD
+        }
         self._whole: set[TableName] = set()
         self._tests: dict[TableName, list[Limits]] = {}
         self._found: dict[TableName, list[pa.Table]] = {}
@@ -129,6 +145,8 @@ class Needed:
         assert source is not None
         if change is None:
             return Near(new, new, source.schema)
+        if name not in self._read_before:
+            return Near(None, new, source.schema)
         if change.rows is None:
             raise NotInArrow("a change that Spark holds")
         moved = change.rows.select([*self._columns[name], WEIGHT])

@@ -236,6 +236,9 @@ def _joined(node: Join, left: pa.Table, right: pa.Table) -> pa.Table:
         return _chosen_pairs(_pairs(left, right, pairs), others)
     if not pairs or (node.kind == "left" and WEIGHT in right.column_names):
         raise NotInArrow("a join that is not by equal columns")
+    if node.kind in ("semi", "anti") and not others:
+        one, other, names = _keyed(left, right, pairs)
+        return one.join(other.select(names), names, join_type=f"left {node.kind}").select(left.column_names)
     numbered = left.append_column(_PLACE, pa.array(np.arange(left.num_rows)))
     met = _chosen_pairs(_pairs(numbered, right, pairs), others)
     with_partner = np.zeros(left.num_rows, dtype=np.bool_)
@@ -254,14 +257,21 @@ def _joined(node: Join, left: pa.Table, right: pa.Table) -> pa.Table:
 def _pairs(left: pa.Table, right: pa.Table, equal: Sequence[tuple[str, str, bool]]) -> pa.Table:
     if not equal:
         return _paired(left, right)
-    keys = [key for a, b, nulls in equal for key in _keys(left[a], right[b], nulls=nulls)]
-    names = [f"__hr_on{place}" for place in range(len(keys))]
-    one, other = left, right
-    for name, (a, b) in zip(names, keys, strict=True):
-        one, other = one.append_column(name, a), other.append_column(name, b)
+    one, other, names = _keyed(left, right, equal)
     if too_many(one.select(names), other.select(names), names):
         raise NotInArrow("a join of many rows")
     return one.join(other, names, join_type="inner").select([*left.column_names, *right.column_names])
+
+
+def _keyed(
+    left: pa.Table, right: pa.Table, equal: Sequence[tuple[str, str, bool]]
+) -> tuple[pa.Table, pa.Table, list[str]]:
+    """Both sides with the columns by which Arrow joins them."""
+    keys = [key for a, b, nulls in equal for key in _keys(left[a], right[b], nulls=nulls)]
+    names = [f"__hr_on{place}" for place in range(len(keys))]
+    for name, (a, b) in zip(names, keys, strict=True):
+        left, right = left.append_column(name, a), right.append_column(name, b)
+    return left, right, names
 
 
 def _keys(left: pa.ChunkedArray, right: pa.ChunkedArray, *, nulls: bool) -> list[Sequence[pa.ChunkedArray]]:

@@ -29,7 +29,7 @@ def main() -> None:
     results: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         for rows in options.rows:
-            lake = (options.lake or Path(folder)) / f"lake{rows}"
+            lake = (options.lake or Path(folder)) / f"lake{rows}-{options.source}"
             with closing(headrace.connect(warehouse=lake, driver_memory=DRIVER_MEMORY)) as hr:
                 workload = Workload(hr.spark, f"b{rows}", rows, SOURCES[options.source])
                 workload.load()

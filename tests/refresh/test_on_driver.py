@@ -31,6 +31,7 @@ from headrace.delta.parts import made_name
 from headrace.delta.state import state_plan
 from headrace.plan.hidden import WEIGHT
 from headrace.plan.nodes import Aggregate, Constant, State
+from headrace.refresh import on_driver as driver_module
 from headrace.refresh.arrow_groups import aggregated
 from headrace.refresh.arrow_values import NotInArrow, column_of, value_of
 from headrace.refresh.on_driver import OnDriver, Typed, shown_groups
@@ -367,3 +368,15 @@ def test_dates_and_texts(text: str, value: object) -> None:
         {"s": pa.array(["a\N{LATIN SMALL LETTER E WITH ACUTE}\nx"]), "t": pa.array([3], pa.date32())}
     )
     assert column_of(parse_one(text, dialect=VerbatimSpark), rows).to_pylist() == [value]
+
+
+@pytest.mark.parametrize("word", ["EXISTS", "NOT EXISTS"])
+def test_rows_that_have_a_partner_are_no_pairs(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    database = Database({"t": [("id", "INT"), ("k", "INT")], "u": [("k", "INT"), ("j", "INT")]}, {})
+    database.change({"u": Counter((i % 2, i) for i in range(50))})
+    text = f"SELECT id, k FROM t WHERE {word} (SELECT 1 FROM u WHERE u.k = t.k)"
+    subject = Subject(database, text)
+    database.change({"t": Counter((i, i % 3) for i in range(40))})
+    monkeypatch.setattr(driver_module, "_MOST_JOINED", 60)
+    assert check(subject, frozenset({name_of("t")})) == (True, False)
+    assert subject.change(frozenset({name_of("t")}))

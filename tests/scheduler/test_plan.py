@@ -172,5 +172,6 @@ def test_by_hand_a_suspended_table_is_refreshed_but_not_built_upon() -> None:
 
 def test_a_thousand_tables_in_a_chain_are_planned_at_once() -> None:
     shop = Shop({f"t{i}": f"t{i - 1}" if i else "orders" for i in range(1000)})
-    assert len(shop.planned()) == 1000
-    assert fastest(shop.planned, enough=1) < 1
+    plans: list[list[str]] = []
+    assert fastest(lambda: plans.append(shop.planned()), enough=1) < 1
+    assert {len(plan) for plan in plans} == {1000}

@@ -94,7 +94,7 @@ def test_nobody_waits_for_a_slow_or_absent_receiver(tmp_path: Path) -> None:
             began = time.perf_counter()
             for _ in range(2000):
                 webhook(ALERT)
-            assert time.perf_counter() - began < 20, "more alerts than are kept are dropped, not waited for"
+            assert time.perf_counter() - began < 0.5, "more alerts than are kept are dropped, not waited for"
         assert catalog.raise_alert("lag_exceeded", "late").kind == "lag_exceeded"
         assert [alert.kind for alert in catalog.alerts()] == ["lag_exceeded"]
     slow.close()

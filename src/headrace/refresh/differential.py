@@ -143,12 +143,12 @@ def _replaced(
 
     None where that is for Spark.
     """
+    held: pa.Table | None = None
     # What Arrow has no room for, or what somebody sweeps meanwhile, is for Spark too.
     with suppress(pa.ArrowException, FileNotFoundError):
         held = stored_rows(task.storage, few, statements.keys, most=DRIVER_ROWS)
-        if held is None:
-            return None
-        for rows_now in ways:
+    for rows_now in ways if held is not None else ():
+        with suppress(pa.ArrowException):
             rows = rows_now(held)
             if rows is not None:
                 return TableChange(rows=difference(rows, held))

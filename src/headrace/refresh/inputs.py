@@ -116,13 +116,12 @@ class Inputs:
         if rows is not None:
             return rows, self
         staged = in_stages(node, self._stage)
-        if staged is not None and staged.given:
-            rows = compute(self._over(staged), staged.root)
-            if rows is not None:
-                return rows, self
-        inputs = self.narrowed(node)
-        is_tried = staged is None or bool(staged.given)
-        return None if is_tried else compute(inputs.on_driver, node), inputs
+        if staged is not None and not staged.given:
+            inputs = self.narrowed(node)
+            return compute(inputs.on_driver, node), inputs
+        rows = compute(self._over(staged), staged.root) if staged is not None else None
+        # Spark runs the plan as it is, without stages.
+        return rows, self if rows is not None else self.narrowed(node)
 
     def _stage(self, node: Node, given: Given) -> pa.Table | None:
         return self._over(Staged(node, given)).change(node)

@@ -95,9 +95,11 @@ def check_replacement(subject: Subject, changes: dict[TableName, SourceChange]) 
         return False
     keys = database.connection.sql(keyed.keys_sql(bind, dialect="duckdb")).to_arrow_table()
     given = {made_name("keys"): (keys, from_arrow_schema(keys.schema))}
-    rows = OnDriver(changes, partial(read_table, database), given).rows(keyed.rows_of("keys"))
+    on_driver, root = OnDriver(changes, partial(read_table, database), given), keyed.rows_of("keys")
+    rows = on_driver.rows(root)
     if rows is None:
         return False
+    assert on_driver.without_rows().rows(root) is not None, subject.text
     wanted = Counter(database.run(keyed.rows_sql(bind, dialect="duckdb")))
     assert Counter(tuple(row.values()) for row in rows.to_pylist()) == wanted, subject.text
     return True
@@ -129,6 +131,8 @@ def check(subject: Subject, changed: frozenset[TableName]) -> tuple[bool, bool]:
     if rows is not None:
         netted = rows.select([*subject.plan.columns, WEIGHT])
         assert {row[:-1]: row[-1] for row in counted(netted)} == dict(subject.change(changed)), subject.text
+        assert node is not None
+        assert on_driver.without_rows().change(node) is not None, subject.text
         check_stages(subject, changes, rows)
     check_replacement(subject, changes)
     state = state_plan(subject.plan)
@@ -138,6 +142,7 @@ def check(subject: Subject, changed: frozenset[TableName]) -> tuple[bool, bool]:
     added = on_driver.added(state, below)
     if added is None:
         return rows is not None, False
+    assert on_driver.without_rows().added(state, below) is not None, subject.text
     sql = state.change_sql(changed, bind, dialect="duckdb")
     assert counted(added) == Counter(database.run(str(sql))), subject.text
     kept = database.connection.sql(state.initial_sql(lambda n, _: bind(n, State.NEW), dialect="duckdb"))

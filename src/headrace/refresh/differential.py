@@ -109,15 +109,17 @@ def _by_replacement(statements: Statements, inputs: Inputs) -> TableChange:
     keys, few = _touched_keys(statements, inputs, made)
     made["keys"] = quote(views.add(keys))
     given: Given = {"keys": (few, keys.schema)} if few is not None else {}
-    if given and statements.rows is not None:
-        inputs = inputs.narrowed(statements.rows, given)
+    root = statements.rows if given else None
+    for_arrow = root is not None and inputs.is_for_arrow(root, given)
+    if root is not None:
+        inputs = inputs.narrowed(root, given, for_spark=not for_arrow)
 
     @cache
     def now() -> DataFrame:
         return inputs.frame(statements.statement("now"), made)
 
     def on_driver(held: pa.Table) -> pa.Table | None:
-        rows = inputs.rows(statements.rows, given) if statements.rows is not None else None
+        rows = inputs.rows(root, given) if root is not None and for_arrow else None
         return None if rows is None else rows.select(held.column_names).cast(held.schema)
 
     def by_spark(held: pa.Table) -> pa.Table | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -86,7 +87,7 @@ class Inputs:
 
         return bind
 
-    def narrowed(self, root: Node, given: Given | None = None) -> Inputs:
+    def narrowed(self, root: Node, given: Given | None = None, *, for_spark: bool = False) -> Inputs:
         """Take of large sources only the rows that a plan needs, where they can be found quickly."""
         sizes = [change.rows.num_rows for change in self.changes.values() if change.rows is not None]
         if len(sizes) < len(self.changes) or sum(sizes) > _MOST_CHANGED:
@@ -95,10 +96,15 @@ class Inputs:
         near: Mapping[TableName, Near] = {}
         # What Arrow cannot do, Spark does over whole tables.
         with suppress(pa.ArrowException):
-            near = Needed(root, self.changes, self._open, made).tables()
+            useful = _MOST_HANDED_OVER if for_spark else math.inf
+            near = Needed(root, self.changes, self._open, made, useful).tables()
         if not near:
             return self
         return replace(self, near=near)
+
+    def is_for_arrow(self, node: Node, given: Given) -> bool:
+        """Tell whether Arrow knows all of a plan, before any row is looked up for it."""
+        return self._trial(given).rows(node) is not None
 
     def rows(self, node: Node, given: Given) -> pa.Table | None:
         """Compute rows from the tables and from what was computed before, on the driver; None for Spark."""
@@ -115,6 +121,8 @@ class Inputs:
         rows = compute(self.changes_alone, node)
         if rows is not None:
             return rows, self
+        if compute(self._trial({}), node) is None:
+            return None, self.narrowed(node, for_spark=True)
         staged = in_stages(node, self._stage)
         if staged is not None and not staged.given:
             inputs = self.narrowed(node)
@@ -129,6 +137,16 @@ class Inputs:
     def _over(self, staged: Staged) -> OnDriver:
         """The driver with the rows that a plan needs beside what was computed before."""
         return self.narrowed(staged.root, staged.given)._driver(staged.given)
+
+    def _trial(self, given: Given) -> OnDriver:
+        """The driver over no rows at all, which tells at once what is for Spark."""
+
+        def no_rows(name: TableName, columns: Sequence[str], _: State) -> Typed | None:
+            source = self._open(name, columns)
+            return None if source is None else (source.arrow_schema.empty_table(), source.schema)
+
+        made = {made_name(name): rows for name, rows in given.items()}
+        return OnDriver(self.changes, no_rows, made).without_rows()
 
     def _driver(self, given: Given) -> OnDriver:
         made = {made_name(name): rows for name, rows in given.items()}

@@ -102,8 +102,11 @@ class Needed:
         changes: Mapping[TableName, SourceChange],
         open_source: OpenSource,
         given: Mapping[TableName, Typed] | None = None,
+        useful: float = math.inf,
     ) -> None:
+        """Take up a plan; where more rows of a table than are useful are expected, none is looked up."""
         self._changes = changes
+        self._useful = useful
         self._open_source = open_source
         self._opened: dict[TableName, Search | None] = {}
         self._given = {name: plain(*typed) for name, typed in (given or {}).items()}
@@ -224,6 +227,8 @@ class Needed:
         source = self._open(name) if name not in self._whole and self._columns[name] else None
         tests = tests_of(limits, source) if source is not None else {}
         if source is None or not (tests or source.count <= _SMALL_ROWS):
+            return None
+        if tests and source.expected(tests) > self._useful:
             return None
         key = (name, *sorted((column, id(limits[column])) for column in tests))
         if key not in self._done:

@@ -7,6 +7,7 @@ already is computed here in milliseconds, where `arrow_values` knows every expre
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
@@ -70,10 +71,19 @@ class OnDriver:
         self._done: dict[int, tuple[Node, pa.Table]] = {}
         self._held: list[Node] = []
 
-    @property
-    def changed(self) -> frozenset[TableName]:
-        """The sources that changed."""
-        return frozenset(self._changes)
+    def without_rows(self) -> OnDriver:
+        """The same sources without any row: what is for Spark then, is so with any rows."""
+        changes = {
+            name: replace(change, rows=change.rows.slice(0, 0) if change.rows is not None else None)
+            for name, change in self._changes.items()
+        }
+        given = {name: (rows.slice(0, 0), schema) for name, (rows, schema) in self._given.items()}
+
+        def read(name: TableName, columns: Sequence[str], state: State) -> Typed | None:
+            found = self._read(name, columns, state)
+            return found if found is None else (found[0].slice(0, 0), found[1])
+
+        return OnDriver(changes, read, given)
 
     def change(self, node: Node) -> pa.Table | None:
         """Compute a change from those of the sources, netted out; None where that is for Spark."""

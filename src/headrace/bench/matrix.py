@@ -57,8 +57,12 @@ class Matrix:
                         jobs[query] = result.spark_jobs
             self.report(f"  round {number} of {rounds} done")
         for query in self.queries:
-            self._verify(query)
+            self.verify(query)
             yield self._row(query, cell, timings[query], appends, sorted(actions[query]), jobs.get(query))
+
+    def refresh(self, query: str, mode: str) -> float:
+        """Refresh one table; give the seconds it took."""
+        return self.hr.refresh_stream_table(self._table(query, mode)).duration_ms / 1000
 
     def drop(self) -> None:
         for query in self.queries:
@@ -92,7 +96,8 @@ class Matrix:
             row |= {"AUTO of best": round(seconds["AUTO"] / best, 2), "AUTO took": ", ".join(auto)}
         return row | {"jobs": jobs}
 
-    def _verify(self, query: str) -> None:
+    def verify(self, query: str) -> None:
+        """Compare the stream tables of a query with it."""
         for mode in self.modes:
             found = self.hr.verify(self._table(query, mode))
             if not found.ok:

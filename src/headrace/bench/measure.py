@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 # The heap of the embedded session in which the programs measure.
 DRIVER_MEMORY = "4g"
@@ -38,7 +40,7 @@ class Timings:
         return statistics.median(taken[1:] or taken)
 
 
-def in_turn(names: Sequence[str], number: int) -> list[str]:
+def in_turn(names: Sequence[T], number: int) -> list[T]:
     """Start each round with another one, so that none always runs first.
 
     >>> in_turn(["a", "b", "c"], 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path as FilePath
 
 import duckdb
@@ -14,9 +15,14 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from headrace.errors import HeadraceError
+from headrace.sources.search import decoded_columns
+from headrace.storage import data_files
 from headrace.storage import snapshot as snapshots
-from headrace.storage.apply import Limits, Path
+from headrace.storage.apply import Limits, Path, driver
 from headrace.storage.apply import run as apply_run
+from headrace.storage.apply.change import Located
+from headrace.storage.apply.driver import locate
+from headrace.storage.apply.search import find_rows
 from headrace.storage.commit import commit_draft
 from headrace.storage.marker import read_marker
 from headrace.storage.reach import driver_obstacle
@@ -245,6 +251,54 @@ def test_a_small_bound_hides_rows_and_a_large_one_copies(model: Model) -> None:
     assert model.apply(Counter({row(2): -1}), limits=Limits(rewrite_bytes=0)).path is Path.FILES
     assert model.apply(Counter({row(3): -1})).path is Path.REWRITE
     assert model.apply(Counter({row(4): 1})).path is Path.APPEND
+    assert stored(model) == model.rows
+
+
+def test_rows_of_a_large_table_are_hidden_unless_their_files_are_small(model: Model) -> None:
+    model.apply(Counter({row(number): 1 for number in range(100)}))
+    large = Limits(rewrite_bytes=0, large_bytes=0, copy_of_large_bytes=0)
+    hidden = model.apply(Counter({row(1): -1, row(200): 1}), limits=large)
+    assert hidden.path is Path.VECTORS
+    assert hidden.reason.startswith("the table is large, and the change may touch 1 of 1 files")
+    small = Limits(rewrite_bytes=0, large_bytes=0)
+    assert model.apply(Counter({row(2): -1}), limits=small).path is Path.FILES
+    assert stored(model) == model.rows
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+@pytest.mark.parametrize("path", [Path.FILES, Path.REWRITE, Path.VECTORS])
+def test_rows_whose_place_is_known_are_not_looked_for(
+    model: Model, path: Path, is_known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A place in another version says nothing."""
+    model.apply(Counter({row(number): 1 for number in range(20)}))
+    snapshot = read_snapshot(model.storage.log)
+    change = model.change(Counter({row(3): -1, row(30): 1}))
+    located = Located(snapshot.version - (not is_known), locate(snapshot, change))
+    looked: list[int] = []
+    monkeypatch.setattr(driver, "find_rows", lambda *given: looked.append(1) or find_rows(*given))
+    change = replace(change, located=located)
+    apply_run.apply_change(model.storage, change, model.marker(), spark=None, path=path)  # type: ignore[arg-type]  # needs no Spark
+    assert stored(model) == model.rows - Counter({row(3): 1}) + Counter({row(30): 1})
+    assert bool(looked) is not is_known
+
+
+def test_a_file_is_decoded_once_and_not_at_all_by_who_wrote_it(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded: list[FilePath] = []
+    real = data_files._decoded
+    monkeypatch.setattr(
+        data_files, "_decoded", lambda path, schema: decoded.append(path) or real(path, schema)
+    )
+    model.apply(Counter({row(number): 1 for number in range(20)}))
+    model.apply(Counter({row(1): -1}), Path.VECTORS)
+    assert decoded == []
+    decoded_columns.forget()
+    for _ in range(2):
+        model.apply(Counter({row(2): -1, row(3): -1}), Path.VECTORS)
+        model.apply(Counter({row(2): 1, row(3): 1}))
+    assert len(decoded) == len(set(decoded)) + 1, "one look for the column that tells most, one for the rest"
     assert stored(model) == model.rows
 
 

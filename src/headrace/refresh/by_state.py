@@ -25,6 +25,7 @@ from headrace.sources.files import is_local
 from headrace.sources.frames import arrow_frame
 from headrace.sql.names import quote
 from headrace.storage.apply import FEW_ROWS, TableChange
+from headrace.storage.apply.change import Located
 from headrace.storage.identity import row_codes
 from headrace.storage.marker import Marker
 from headrace.storage.snapshot import UnreadableLog
@@ -59,10 +60,12 @@ class MovedGroups:
     kept: StateTable
     sides: pa.Table
     version: int
+    located: Located | None = None
+    """Where the state is that it was."""
 
     @property
     def change(self) -> TableChange:
-        return TableChange(rows=self.sides, key=self.kept.keys)
+        return TableChange(rows=self.sides, key=self.kept.keys, located=self.located)
 
 
 def change_by_state(statements: Statements, inputs: Inputs, *, most: int) -> StateChange | None:
@@ -91,7 +94,7 @@ def moved_groups(plan: StatePlan, inputs: Inputs, *, most: int) -> MovedGroups |
     if version is None:
         return None
     try:
-        old = kept.rows_of(added, keys, version) if added is not None else None
+        old, located = kept.rows_of(added, keys, version) if added is not None else (None, None)
     except (FileNotFoundError, UnreadableLog):
         # Somebody removed its files: it is lost, and the next refresh finds nothing of it.
         kept.discard()
@@ -103,7 +106,7 @@ def moved_groups(plan: StatePlan, inputs: Inputs, *, most: int) -> MovedGroups |
     sides = None if _has_nulls(old, keys) else _sides(old, added, keys)
     if sides is None or _exceeds(sides, plan):
         return None
-    return MovedGroups(kept, sides, version)
+    return MovedGroups(kept, sides, version, located)
 
 
 def _built_at(kept: StateTable, plan: StatePlan, inputs: Inputs) -> int | None:

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
+from headrace.sources.search import Key, decoded_columns
 from headrace.storage.identity import Integers, distinct_count
 from headrace.storage.layout import INDEXED_COLUMNS, ROW_GROUP_ROWS, STATISTICS_PREFIX
 from headrace.storage.snapshot import Action, DataFile, Snapshot
@@ -26,12 +27,20 @@ CHANGE_FOLDER = "_change_data"
 
 # Rows that tell whether a column repeats itself.
 _SAMPLE_ROWS = 4096
+# The next refresh is likely to read a small file again that this one writes.
+_KEPT_BYTES = 32 << 20
 
 
 def write_data_file(location: str, rows: pa.Table, *, data_change: bool = True) -> dict[str, Any]:
     """Write one data file and give the action that would add it; without a commit nobody sees it."""
     path = f"part-00000-{uuid.uuid4()}-c000.zstd.parquet"
+    is_kept = rows.nbytes <= _KEPT_BYTES
+    if is_kept:
+        # What is copied from refresh to refresh would fall into more pieces with each.
+        rows = rows.combine_chunks()
     size = _write(Path(location) / path, rows)
+    for name, key in _keys(Path(location) / path, rows.schema).items() if is_kept else ():
+        decoded_columns.keep(key, rows[name])
     return {
         "path": path,
         "partitionValues": {},
@@ -58,14 +67,40 @@ def removal(add: Action, *, data_change: bool = True) -> dict[str, Any]:
 
 
 def read_columns(snapshot: Snapshot, path: str, columns: list[str]) -> pa.Table:
-    """Read columns of one file in the table's types; a column younger than the file is NULL."""
-    # Spark may write times as INT96, which Arrow would take for nanoseconds and overflow.
-    file = pq.ParquetFile(Path(snapshot.location) / path, pre_buffer=True, coerce_int96_timestamp_unit="us")
-    present = [column for column in columns if column in file.schema_arrow.names]
-    rows = file.read(columns=present)
+    """Read columns of one file in the table's types; a column younger than the file is NULL.
+
+    They are kept for a while: one refresh looks at a file to find rows and again to copy it, and the next
+    one finds most files as they were.
+    """
     schema = pa.schema([snapshot.arrow_schema.field(column) for column in columns])
+    keys = _keys(Path(snapshot.location) / path, schema)
+    found = {name: decoded_columns.get(key) for name, key in keys.items()}
+    missing = [field for field in schema if found[field.name] is None]
+    if missing:
+        decoded_columns.forget_idle()
+        rows = _decoded(Path(snapshot.location) / path, pa.schema(missing))
+        for field in missing:
+            found[field.name] = rows[field.name]
+            decoded_columns.keep(keys[field.name], rows[field.name])
+    return pa.table([found[name] for name in columns], schema=schema)
+
+
+def _decoded(path: Path, schema: pa.Schema) -> pa.Table:
+    # Spark may write times as INT96, which Arrow would take for nanoseconds and overflow.
+    file = pq.ParquetFile(path, pre_buffer=True, coerce_int96_timestamp_unit="us")
+    present = [name for name in schema.names if name in file.schema_arrow.names]
+    rows = file.read(columns=present)
     arrays = [rows[f.name] if f.name in present else pa.nulls(rows.num_rows, f.type) for f in schema]
-    return pa.table(arrays, names=columns).cast(schema)
+    return pa.table(arrays, names=schema.names).cast(schema)
+
+
+def _keys(path: Path, schema: pa.Schema) -> dict[str, Key]:
+    """What tells the columns of a file from all others."""
+    stat = path.stat()
+    return {
+        field.name: ("stored", str(path), stat.st_mtime_ns, stat.st_size, field.name, str(field.type))
+        for field in schema
+    }
 
 
 def rows_at(snapshot: Snapshot, path: str, positions: Integers) -> pa.Table:

@@ -23,7 +23,8 @@ from pyspark.sql.types import StructType
 
 from headrace.catalog import Frontier
 from headrace.storage.apply import TableChange, apply_change, replace_rows
-from headrace.storage.apply.change import WEIGHT
+from headrace.storage.apply.change import WEIGHT, Located
+from headrace.storage.apply.limits import Limits
 from headrace.storage.apply.search import find_rows
 from headrace.storage.commit import Draft, VersionTaken, commit_draft
 from headrace.storage.data_files import rows_at, visible_rows
@@ -36,7 +37,9 @@ _log = logging.getLogger(__name__)
 
 _FOLDER = "_headrace"
 # Nobody reads an older version of it, except a refresh that is under way.
-_UPKEEP = Upkeep(keep_versions=2, grace_seconds=600)
+_UPKEEP = Upkeep(keep_versions=2, grace_seconds=600, hidden_share=0.3)
+# No reader but ours needs it without vectors, or scans it.
+_LIMITS = Limits(rewrite_bytes=1 << 20, copy_bytes=1 << 20)
 
 
 def _folder_of(definition: str) -> str:
@@ -94,12 +97,14 @@ class StateTable:
         """Give a table without rows as the state has them."""
         return read_snapshot(self.storage.log, version).arrow_schema.empty_table()
 
-    def rows_of(self, keys: pa.Table, columns: Sequence[str], version: int) -> pa.Table:
-        """Read the state of given groups at a version; a group that has none yet is left out."""
+    def rows_of(
+        self, keys: pa.Table, columns: Sequence[str], version: int
+    ) -> tuple[pa.Table, Located | None]:
+        """Read the state of given groups at a version, with its place; a group that has none is left out."""
         snapshot = read_snapshot(self.storage.log, version)
         if not columns:
             whole = [visible_rows(snapshot, file) for file in snapshot.files]
-            return pa.concat_tables(whole or [snapshot.arrow_schema.empty_table()])
+            return pa.concat_tables(whole or [snapshot.arrow_schema.empty_table()]), None
         types = pa.schema([snapshot.arrow_schema.field(column) for column in columns])
         wanted = (
             keys.select(columns)
@@ -108,7 +113,8 @@ class StateTable:
         )
         found = find_rows(snapshot, wanted, columns)
         parts = [rows_at(snapshot, path, taken) for path, taken in found.positions.items()]
-        return pa.concat_tables(parts) if parts else snapshot.arrow_schema.empty_table()
+        rows = pa.concat_tables(parts) if parts else snapshot.arrow_schema.empty_table()
+        return rows, Located(version, found.positions)
 
     def discard(self) -> None:
         """Forget a state that cannot be read."""
@@ -119,7 +125,7 @@ class StateTable:
 
         Both versions stay readable for this refresh.
         """
-        applied = apply_change(self.storage, change, marker, spark=spark, base=base)
+        applied = apply_change(self.storage, change, marker, spark=spark, base=base, limits=_LIMITS)
         if applied.commit is None:
             self.move(marker)
         try:

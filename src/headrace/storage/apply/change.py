@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,8 +11,17 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from headrace.errors import HeadraceError
+from headrace.storage.identity import Integers
 
 WEIGHT = "__hr_weight"
+
+
+@dataclass(frozen=True)
+class Located:
+    """Where rows are in a version of a table: their positions by file."""
+
+    version: int
+    positions: Mapping[str, Integers]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,12 +29,14 @@ class TableChange:
     """A signed multiset: the table's columns and a weight, one row per distinct value, no weight zero.
 
     A small one is Arrow on the driver, a large one a DataFrame. `key` names columns in which no two stored
-    rows agree, if there are such: rows are then found by them alone.
+    rows agree, if there are such: rows are then found by them alone. `located` says where the
+    lost rows are, if somebody has looked.
     """
 
     rows: pa.Table | None = None
     frame: DataFrame | None = None
     key: tuple[str, ...] = ()
+    located: Located | None = None
 
     def __post_init__(self) -> None:
         if (self.rows is None) == (self.frame is None):

@@ -62,6 +62,8 @@ def draft_rewrite(snapshot: Snapshot, change: TableChange) -> Draft:
 
 def locate(snapshot: Snapshot, change: TableChange) -> Positions:
     """Find every lost row, or raise where one is missing."""
+    if change.located is not None and change.located.version == snapshot.version:
+        return change.located.positions
     match = change.key or tuple(snapshot.arrow_schema.names)
     losses = conform_weighted(change.losses, snapshot.arrow_schema)
     found = find_rows(snapshot, losses, match)

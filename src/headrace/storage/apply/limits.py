@@ -19,6 +19,10 @@ class Limits:
     # Copied files stay readable for every Delta reader, so small ones are copied: this many cost no more than
     # one small Spark job. Beyond, hiding rows is several times cheaper.
     copy_bytes: int = 16 << 20
+    # A table beyond this gets vectors with the first change that is spread over it; from then on copies keep
+    # it readable for nobody more, and only small files are copied in less time than their rows are hidden.
+    large_bytes: int = 64 << 20
+    copy_of_large_bytes: int = 1 << 20
     # The columns that are searched pass through the driver, one file per core at a time.
     search_bytes: int = 8 << 30
     # A file beyond this is not read on the driver, whatever its table's size.

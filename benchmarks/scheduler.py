@@ -152,12 +152,21 @@ def _independent_on_driver(hr: Headrace) -> None:
         hr.create_stream_table(f"t{number}", query, refresh_mode=MODE)
 
 
+def _independent_windows(hr: Headrace) -> None:
+    """Tables whose partitions are computed anew on the driver, most of it outside the interpreter."""
+    for number in range(16):
+        window = f"ROW_NUMBER() OVER (PARTITION BY shop ORDER BY amount + {number}, id)"
+        query = f"SELECT id, shop, amount, {window} AS place FROM {SOURCE}"
+        hr.create_stream_table(f"t{number}", query, refresh_mode=MODE)
+
+
 SHAPES: dict[str, Callable[[Headrace], None]] = {
     "chain of 10": _chain,
     "fan of 20": _fan,
     "diamond ladder": _ladder,
     "16 independent": _independent,
     "16 on the driver": _independent_on_driver,
+    "16 windows": _independent_windows,
 }
 
 
@@ -169,32 +178,52 @@ def measure_shapes(hr: Headrace, options: argparse.Namespace) -> list[dict[str, 
         SHAPES[shape](hr)
         walls: dict[int, list[float]] = {1: [], 2: [], 4: []}
         sums: dict[int, list[float]] = {1: [], 2: [], 4: []}
+        busy: dict[int, list[float]] = {1: [], 2: [], 4: []}
         for number in range(options.warm_up + options.rounds):
             for workers in walls:
                 _fill(hr, options.rows // 100, start=rows)
                 rows += options.rows // 100
                 hr.scheduler.workers.limit = workers
+                before = _processor_seconds(hr)
                 report = _tick(hr)
+                used = _processor_seconds(hr) - before
                 assert {str(one.action) for one in report} == {MODE}, str(report)
                 if number >= options.warm_up:
                     walls[workers].append(report.duration_ms / 1000)
+                    busy[workers].append(used / report.duration_ms * 1000)
                     sums[workers].append(sum(one.duration_ms for one in report.results.values()) / 1000)
         for table in hr.catalog.all():
             assert hr.verify(table.name.sql).ok, table.name
-        figures.append(_shape_figures(shape, len(report), walls, sums))
+        figures.append(_shape_figures(shape, len(report), walls, sums, busy))
         for table in reversed(hr.catalog.all()):
             if hr.catalog.get(table.name) is not None:
                 hr.drop_stream_table(table.name.sql, cascade=True)
     return figures
 
 
+def _processor_seconds(hr: Headrace) -> float:
+    """What this process and its JVM have used of the processors so far."""
+    stat = Path(f"/proc/{hr.spark.sparkContext._gateway.proc.pid}/stat").read_text()
+    # The name of the process may hold spaces; after it come the numbers.
+    numbers = stat.rpartition(")")[2].split()
+    return time.process_time() + (int(numbers[11]) + int(numbers[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def _shape_figures(
-    shape: str, tables: int, walls: dict[int, list[float]], sums: dict[int, list[float]]
+    shape: str,
+    tables: int,
+    walls: dict[int, list[float]],
+    sums: dict[int, list[float]],
+    busy: dict[int, list[float]],
 ) -> dict[str, Any]:
     median = {workers: statistics.median(times) for workers, times in walls.items()}
     overhead = (median[1] - statistics.median(sums[1])) / tables
     speedup = {workers: median[1] / median[workers] for workers in (2, 4)}
-    shown = "  ".join(f"{workers} workers {seconds:6.2f} s" for workers, seconds in median.items())
+    cores = {workers: round(statistics.median(shares), 2) for workers, shares in busy.items()}
+    shown = "  ".join(
+        f"{workers} workers {seconds:6.2f} s, {cores[workers]:.2f} cores"
+        for workers, seconds in median.items()
+    )
     print(
         f"{shape:16} {shown}  speed-up {speedup[2]:.2f}x {speedup[4]:.2f}x  overhead {overhead * 1000:.0f} ms"
     )
@@ -204,6 +233,7 @@ def _shape_figures(
         "seconds": median,
         "sum_of_refreshes": {workers: statistics.median(times) for workers, times in sums.items()},
         "speedup": speedup,
+        "cores_busy": cores,
         "overhead_per_table_ms": overhead * 1000,
     }
 

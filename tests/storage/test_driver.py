@@ -295,10 +295,23 @@ def test_a_file_is_decoded_once_and_not_at_all_by_who_wrote_it(
     model.apply(Counter({row(1): -1}), Path.VECTORS)
     assert decoded == []
     decoded_columns.forget()
+    assert decoded_columns.size == 0
     for _ in range(2):
         model.apply(Counter({row(2): -1, row(3): -1}), Path.VECTORS)
         model.apply(Counter({row(2): 1, row(3): 1}))
     assert len(decoded) == len(set(decoded)) + 1, "one look for the column that tells most, one for the rest"
+    assert stored(model) == model.rows
+
+
+@pytest.mark.parametrize("path", [Path.FILES, Path.REWRITE])
+def test_no_columns_of_removed_files_are_kept(model: Model, path: Path) -> None:
+    decoded_columns.forget()
+    model.apply(Counter({row(number): 1 for number in range(100)}))
+    sizes = []
+    for number in range(10):
+        model.apply(Counter({row(number): -1, row(100 + number): 1}), path)
+        sizes.append(decoded_columns.size)
+    assert max(sizes) <= 1.5 * sizes[0] > 0
     assert stored(model) == model.rows
 
 

@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
@@ -82,6 +82,7 @@ class DecodedColumns:
             self._columns[key] = column, time.monotonic()
             self._columns.move_to_end(key)
             self._make_room(0)
+            self._drop_idle()
 
     @contextmanager
     def reserved(self, size: int) -> Iterator[Room | None]:
@@ -105,8 +106,17 @@ class DecodedColumns:
     def forget_idle(self) -> None:
         """Give back the memory of what nobody has looked at for a while."""
         with self._lock:
-            while self._columns and time.monotonic() - next(iter(self._columns.values()))[1] > self.seconds:
-                self._drop_first()
+            self._drop_idle()
+
+    def _drop_idle(self) -> None:
+        while self._columns and time.monotonic() - next(iter(self._columns.values()))[1] > self.seconds:
+            self._drop_first()
+
+    def forget_those(self, is_meant: Callable[[Key], bool]) -> None:
+        """Give back the memory of columns that nobody will look at."""
+        with self._lock:
+            for key in [key for key in self._columns if is_meant(key)]:
+                self._bytes -= self._columns.pop(key)[0].nbytes
 
     def forget(self) -> None:
         """Give all memory back."""

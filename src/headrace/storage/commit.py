@@ -15,6 +15,7 @@ from typing import Any
 
 from headrace.errors import HeadraceError
 from headrace.sources.log import Commit
+from headrace.storage.data_files import forget_columns
 from headrace.storage.marker import APP_ID, Marker
 from headrace.storage.snapshot import Snapshot
 from headrace.storage.table import Storage
@@ -54,6 +55,8 @@ def commit_draft(storage: Storage, draft: Draft, marker: Marker | None, *, read_
     lines += [{"cdc": action} for action in draft.change_files]
     text = "\n".join(json.dumps(line, separators=(",", ":"), ensure_ascii=False) for line in lines)
     _put_if_absent(Path(storage.location) / "_delta_log" / f"{version:020d}.json", text + "\n")
+    kept = {action["path"] for action in draft.adds}
+    forget_columns(storage.location, {action["path"] for action in draft.removes} - kept)
     commit = storage.log.commit(version)
     assert commit is not None
     return commit

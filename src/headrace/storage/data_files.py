@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -29,6 +29,7 @@ CHANGE_FOLDER = "_change_data"
 _SAMPLE_ROWS = 4096
 # The next refresh is likely to read a small file again that this one writes.
 _KEPT_BYTES = 32 << 20
+_STORED = "stored"
 
 
 def write_data_file(location: str, rows: pa.Table, *, data_change: bool = True) -> dict[str, Any]:
@@ -77,12 +78,19 @@ def read_columns(snapshot: Snapshot, path: str, columns: list[str]) -> pa.Table:
     found = {name: decoded_columns.get(key) for name, key in keys.items()}
     missing = [field for field in schema if found[field.name] is None]
     if missing:
-        decoded_columns.forget_idle()
         rows = _decoded(Path(snapshot.location) / path, pa.schema(missing))
         for field in missing:
             found[field.name] = rows[field.name]
             decoded_columns.keep(keys[field.name], rows[field.name])
     return pa.table([found[name] for name in columns], schema=schema)
+
+
+def forget_columns(location: str, paths: Collection[str]) -> None:
+    """Keep no columns of files that a commit has removed."""
+    if not paths:
+        return
+    gone = {str(Path(location) / path) for path in paths}
+    decoded_columns.forget_those(lambda key: key[0] == _STORED and key[1] in gone)
 
 
 def _decoded(path: Path, schema: pa.Schema) -> pa.Table:
@@ -98,7 +106,7 @@ def _keys(path: Path, schema: pa.Schema) -> dict[str, Key]:
     """What tells the columns of a file from all others."""
     stat = path.stat()
     return {
-        field.name: ("stored", str(path), stat.st_mtime_ns, stat.st_size, field.name, str(field.type))
+        field.name: (_STORED, str(path), stat.st_mtime_ns, stat.st_size, field.name, str(field.type))
         for field in schema
     }
 

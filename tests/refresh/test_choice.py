@@ -65,10 +65,22 @@ def test_what_was_measured_decides_and_a_larger_change_takes_longer() -> None:
 
 
 def test_a_large_share_is_recomputed_where_only_small_ones_were_measured() -> None:
-    history = [done(Action.DIFFERENTIAL, 10), done(Action.FULL, 5_000)]
+    history = [done(Action.DIFFERENTIAL, 100), done(Action.FULL, 5_000)]
     assert "over the threshold" in str(prefers_full(figures(*history, change=200_000), 0.15))
     measured = [done(Action.DIFFERENTIAL, 900, 100_000), *history]
     assert prefers_full(figures(*measured, change=200_000), 0.15) is None
+
+
+def test_a_large_share_is_tried_where_it_cannot_take_much_longer() -> None:
+    small = [done(Action.DIFFERENTIAL, 26), done(Action.FULL, 5_000)]
+    assert figures(*small, change=200_000).at_most_ms == 5_200
+    assert prefers_full(figures(*small, change=200_000), 0.15) is None
+    slower = [done(Action.DIFFERENTIAL, 27), done(Action.FULL, 5_000)]
+    assert prefers_full(figures(*slower, change=200_000), 0.15) is not None
+    built = [done(Action.DIFFERENTIAL, 2_000, 190_000, built=1), *slower]
+    assert prefers_full(figures(*built, change=200_000), 0.15) is None, "with its state it took less"
+    tried = [done(Action.DIFFERENTIAL, 9_000, 200_000), *small]
+    assert prefers_full(figures(*tried, change=200_000), 0.15) is not None, "it did take longer"
 
 
 def test_building_state_is_not_held_against_the_refreshes_that_follow() -> None:

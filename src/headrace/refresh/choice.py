@@ -30,6 +30,8 @@ class Figures:
     differential_ms: float | None
     measured_rows: int | None = None
     """How many rows changed in the refresh from which the time of the change is expected."""
+    at_most_ms: float | None = None
+    """What the change would take if all that was measured grew with its size."""
 
     @property
     def ratio(self) -> float:
@@ -43,6 +45,7 @@ class Figures:
             "expected_full_ms": self.full_ms,
             "expected_differential_ms": self.differential_ms,
             "expected_from_rows": self.measured_rows,
+            "expected_at_most_ms": self.at_most_ms,
         }
 
 
@@ -53,7 +56,8 @@ def gather(change_rows: int, source_rows: int, history: Sequence[RefreshRecord])
     changes = [r for r in done if r.action is Action.DIFFERENTIAL and r.duration_ms]
     # What one refresh takes to build hidden state, the next ones are spared.
     builders = [r for r in changes if r.details.get("states_built")]
-    usual = _expected(change_rows, [r for r in changes if not r.details.get("states_built")][:_RECENT])
+    plain = [r for r in changes if not r.details.get("states_built")][:_RECENT]
+    usual = _expected(change_rows, plain)
     building = _expected(change_rows, builders[:1])
     if usual is None and len(builders) > 1:
         # The state does not serve, since it is built again and again.
@@ -62,7 +66,10 @@ def gather(change_rows: int, source_rows: int, history: Sequence[RefreshRecord])
     if ms is not None and building is not None and _leaves_state_behind(done):
         ms += max(0.0, building[1] - ms) / _SHARED_BY
     full_ms = statistics.median(full[:_RECENT]) if full else None
-    return Figures(change_rows, source_rows, full_ms, ms, usual[0] if usual is not None else None)
+    bounds = [_expected(change_rows, some, power=1.0) for some in (plain, builders[:1])]
+    at_most = min((bound[1] for bound in bounds if bound is not None), default=None)
+    measured = usual[0] if usual is not None else None
+    return Figures(change_rows, source_rows, full_ms, ms, measured, at_most)
 
 
 def _leaves_state_behind(done: Sequence[RefreshRecord]) -> bool:
@@ -74,7 +81,7 @@ def _leaves_state_behind(done: Sequence[RefreshRecord]) -> bool:
 def prefers_full(figures: Figures, threshold: float) -> str | None:
     """Say why recomputing is the cheaper way, or None where it is not."""
     is_new = figures.measured_rows is None or figures.change_rows > _MUCH_MORE * figures.measured_rows
-    if is_new and figures.ratio > threshold:
+    if is_new and figures.ratio > threshold and not _is_worth_a_try(figures):
         return f"{figures.ratio:.0%} of the source rows changed, over the threshold of {threshold:.0%}"
     if figures.full_ms is None or figures.differential_ms is None:
         return None
@@ -87,7 +94,16 @@ def prefers_full(figures: Figures, threshold: float) -> str | None:
     return None
 
 
-def _expected(change_rows: int, done: Sequence[RefreshRecord]) -> tuple[int, float] | None:
+def _is_worth_a_try(figures: Figures) -> bool:
+    """Tell whether even a change whose time grows with its size would not take longer than the whole."""
+    if figures.full_ms is None or figures.at_most_ms is None:
+        return False
+    return figures.at_most_ms - figures.full_ms <= _NOTICED_MS
+
+
+def _expected(
+    change_rows: int, done: Sequence[RefreshRecord], power: float = 0.5
+) -> tuple[int, float] | None:
     """Scale the time of the refresh whose change was nearest in size; give that size and the time.
 
     Looking for rows takes its time however many they are: in TPC-H ten times the change takes one to four
@@ -102,4 +118,4 @@ def _expected(change_rows: int, done: Sequence[RefreshRecord]) -> tuple[int, flo
         return None
     nearest = min(sized, key=lambda pair: abs(pair[0] - change_rows))[0]
     similar = [ms for rows, ms in sized if rows == nearest]
-    return nearest, statistics.median(similar) * max(1.0, change_rows / nearest) ** 0.5
+    return nearest, statistics.median(similar) * max(1.0, change_rows / nearest) ** power

@@ -72,10 +72,10 @@ def test_a_large_share_is_recomputed_where_only_small_ones_were_measured() -> No
 
 
 def test_a_large_share_is_tried_where_it_cannot_take_much_longer() -> None:
-    small = [done(Action.DIFFERENTIAL, 26), done(Action.FULL, 5_000)]
-    assert figures(*small, change=200_000).at_most_ms == 5_200
+    small = [done(Action.DIFFERENTIAL, 30), done(Action.FULL, 5_000)]
+    assert figures(*small, change=200_000).at_most_ms == 6_000
     assert prefers_full(figures(*small, change=200_000), 0.15) is None
-    slower = [done(Action.DIFFERENTIAL, 27), done(Action.FULL, 5_000)]
+    slower = [done(Action.DIFFERENTIAL, 31), done(Action.FULL, 5_000)]
     assert prefers_full(figures(*slower, change=200_000), 0.15) is not None
     built = [done(Action.DIFFERENTIAL, 2_000, 190_000, built=1), *slower]
     assert prefers_full(figures(*built, change=200_000), 0.15) is None, "with its state it took less"

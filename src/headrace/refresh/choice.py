@@ -12,6 +12,8 @@ from headrace.catalog import Action, RefreshRecord, RefreshState
 _RECENT = 5
 # A smaller gain is lost in the noise between two refreshes, and not worth rewriting the table for.
 _NOTICED_MS = 300
+# What one try of a large change may cost more than recomputing, if the worst comes true.
+_RISKED_MS = 1_000
 # State that is built once serves about so many refreshes until the next large change.
 _SHARED_BY = 8
 # What so many times smaller changes took says little of this one.
@@ -95,10 +97,10 @@ def prefers_full(figures: Figures, threshold: float) -> str | None:
 
 
 def _is_worth_a_try(figures: Figures) -> bool:
-    """Tell whether even a change whose time grows with its size would not take longer than the whole."""
+    """Tell whether even a change whose time grows with its size would not take much longer than the whole."""
     if figures.full_ms is None or figures.at_most_ms is None:
         return False
-    return figures.at_most_ms - figures.full_ms <= _NOTICED_MS
+    return figures.at_most_ms - figures.full_ms <= _RISKED_MS
 
 
 def _expected(

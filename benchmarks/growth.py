@@ -31,16 +31,20 @@ def main() -> None:
         for pattern in options.patterns:
             print(f"{options.fixed_change:,} rows changed, {pattern}", flush=True)
             results += measure_bases(matrices, options.bases, options.fixed_change, pattern, options.rounds)
-            print(as_table(results), flush=True)
+            _report(results, options)
         for matrix, rows in zip(matrices, options.bases, strict=True):
             for count in options.changes if rows == options.fixed_base else ():
                 for pattern in options.patterns:
                     print(f"{rows:,} rows, {count:,} changed, {pattern}", flush=True)
                     cell = Cell(rows, count / rows, pattern)
                     results += [row | {"change": count} for row in matrix.measure(cell, options.rounds)]
-        print(as_table(results), flush=True)
-        if options.write:
-            write_results(options.write, vars(options), results)
+                    _report(results, options)
+
+
+def _report(results: list[dict[str, object]], options: argparse.Namespace) -> None:
+    print(as_table(results), flush=True)
+    if options.write:
+        write_results(options.write, vars(options), results)
 
 
 def _opened(lakes: ExitStack, lake: Path, rows: int, queries: list[str]) -> Matrix:

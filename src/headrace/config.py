@@ -66,7 +66,7 @@ class Settings(BaseSettings):
         ge=0,
         le=1,
         description="Share of changed rows above which AUTO recomputes, "
-        "until it has measured changes of about that size, or smaller ones that promise as much.",
+        "until it has measured changes of about that size, or expects no more of it than recomputing takes.",
     )
     apply: Literal["auto", "spark"] = Field(
         default="auto",

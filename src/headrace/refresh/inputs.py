@@ -92,7 +92,7 @@ class Inputs:
         sizes = [change.rows.num_rows for change in self.changes.values() if change.rows is not None]
         if len(sizes) < len(self.changes) or sum(sizes) > _MOST_CHANGED:
             return self
-        made = {made_name(name): rows for name, rows in (given or {}).items()}
+        made = _made(given or {})
         near: Mapping[TableName, Near] = {}
         # What Arrow cannot do, Spark does over whole tables.
         with suppress(pa.ArrowException):
@@ -145,12 +145,10 @@ class Inputs:
             source = self._open(name, columns)
             return None if source is None else (source.arrow_schema.empty_table(), source.schema)
 
-        made = {made_name(name): rows for name, rows in given.items()}
-        return OnDriver(self.changes, no_rows, made).without_rows()
+        return OnDriver(self.changes, no_rows, _made(given)).without_rows()
 
     def _driver(self, given: Given) -> OnDriver:
-        made = {made_name(name): rows for name, rows in given.items()}
-        return OnDriver(self.changes, self._read, made)
+        return OnDriver(self.changes, self._read, _made(given))
 
     def frame(self, statement: Statement, made: dict[str, str] | None = None) -> DataFrame:
         """The result of a statement, whose parts are computed first and stay until the views are dropped."""
@@ -196,3 +194,8 @@ class Inputs:
             return searchable(self.beside[name].log, self.beside[name].new, columns, most=MOST_ROWS)
         at = self.task.frontier[str(name)]
         return searchable(self.sources.find(name).log, at, columns, most=MOST_ROWS)
+
+
+def _made(given: Given) -> dict[TableName, Typed]:
+    """What was computed before, under the names of the tables that stand for it in a plan."""
+    return {made_name(name): rows for name, rows in given.items()}

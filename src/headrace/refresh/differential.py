@@ -33,6 +33,7 @@ from headrace.storage.identity import difference
 from headrace.storage.read import rows_of_keys, stored_rows
 
 _HELD_BYTES = 64 << 20
+_MANY_CHANGED = 50_000
 
 
 @dataclass(frozen=True)
@@ -60,14 +61,21 @@ def read_source_changes(
 
 
 def compute_change(
-    spark: SparkSession, sources: Sources, task: Task, plan: Plan, changes: Mapping[TableName, SourceChange]
+    spark: SparkSession,
+    sources: Sources,
+    task: Task,
+    plan: Plan,
+    changes: Mapping[TableName, SourceChange],
+    views: Views,
 ) -> ComputedChange:
-    """Run the statements of the change by the cheapest route that can be taken."""
+    """Run the statements of the change by the cheapest route that can be taken.
+
+    What it gives may rest on the views, which stay until it is applied.
+    """
     states = frozenset(state.definition for state in state_plans(plan))
-    with Views(spark) as views:
-        inputs = Inputs(spark, sources, task, changes, views, states=states)
-        change = _change(plan, inputs)
-        return ComputedChange(change, built=tuple(inputs.built))
+    inputs = Inputs(spark, sources, task, changes, views, states=states)
+    change = _change(plan, inputs)
+    return ComputedChange(change, built=tuple(inputs.built))
 
 
 def _change(plan: Plan, inputs: Inputs) -> TableChange | StateChange | None:
@@ -99,7 +107,7 @@ def _by_change(plan: Plan, statements: Statements, inputs: Inputs) -> TableChang
         rows, inputs = inputs.changed_rows(node)
         if rows is not None:
             return TableChange(rows=rows.select([*plan.columns, WEIGHT]))
-    return _collected(inputs.frame(statements.statement("change")))
+    return _collected(inputs.frame(statements.statement("change")), inputs)
 
 
 def _by_replacement(statements: Statements, inputs: Inputs) -> TableChange:
@@ -132,7 +140,7 @@ def _by_replacement(statements: Statements, inputs: Inputs) -> TableChange:
     stored = None if few is None else rows_of_keys(spark, task.storage, few, statements.keys)
     made["now"] = quote(views.add(now()))
     made[STORED] = quote(views.add(stored)) if stored is not None else _stored(task)
-    return _collected(spark.sql(statements.sql("change", inputs.binding, made)))
+    return _collected(spark.sql(statements.sql("change", inputs.binding, made)), inputs)
 
 
 def _replaced(
@@ -188,7 +196,11 @@ def _stored(task: Task) -> str:
     return f"(SELECT * FROM {task.table.name.sql} VERSION AS OF {task.table.storage_version})"
 
 
-def _collected(frame: DataFrame) -> TableChange:
-    """Bring a small result to the driver, and leave a large one where it is."""
-    rows = _fetched(frame)
-    return TableChange(frame=frame) if rows is None else TableChange(rows=rows)
+def _collected(frame: DataFrame, inputs: Inputs) -> TableChange:
+    """Bring a small result to the driver, and leave a large one where it is.
+
+    What follows from many rows may be large, and is then not computed a second time.
+    """
+    is_held = inputs.changed_rows_count > _MANY_CHANGED
+    rows = _fetched(inputs.views.hold(frame) if is_held else frame)
+    return TableChange(frame=frame, is_held=is_held) if rows is None else TableChange(rows=rows)

@@ -74,6 +74,13 @@ class Inputs:
         return frozenset(self.changes)
 
     @property
+    def changed_rows_count(self) -> float:
+        """How many rows of all sources changed; without end where the driver does not hold them."""
+        return sum(
+            change.rows.num_rows if change.rows is not None else math.inf for change in self.changes.values()
+        )
+
+    @property
     def binding(self) -> Binding:
         """Bind sources and their changes; what is not a relation yet becomes a view when it is asked for."""
 
@@ -89,8 +96,7 @@ class Inputs:
 
     def narrowed(self, root: Node, given: Given | None = None, *, for_spark: bool = False) -> Inputs:
         """Take of large sources only the rows that a plan needs, where they can be found quickly."""
-        sizes = [change.rows.num_rows for change in self.changes.values() if change.rows is not None]
-        if len(sizes) < len(self.changes) or sum(sizes) > _MOST_CHANGED:
+        if self.changed_rows_count > _MOST_CHANGED:
             return self
         made = _made(given or {})
         near: Mapping[TableName, Near] = {}

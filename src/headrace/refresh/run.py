@@ -41,6 +41,7 @@ from headrace.refresh.recover import recover
 from headrace.refresh.result import RefreshResult
 from headrace.refresh.sizes import RowCounts, Stored, stored_size
 from headrace.refresh.task import Attempt, Decision, Gate, Task, Withheld
+from headrace.refresh.views import Views
 from headrace.refresh.watch import why_reinitialize
 from headrace.runtime.relations import describe
 from headrace.sources.changes import estimate_changes
@@ -220,12 +221,12 @@ class Refresher:
         """Compute the change of the result from the changes of the sources, and apply it."""
         table = task.table
         marker = task.marker(self._start(task, decision), decision)
-        with count_jobs(self._spark, f"refresh {table.name}") as jobs:
+        with count_jobs(self._spark, f"refresh {table.name}") as jobs, Views(self._spark) as views:
             changes = read_source_changes(self._spark, self.sources, task, list(decision.changed))
             plan = self.definitions.plan(table, task.analysis)
             done = ComputedChange(None)
             if changes:
-                done = compute_change(self._spark, self.sources, task, plan, changes)
+                done = compute_change(self._spark, self.sources, task, plan, changes, views)
             computed, applied = done.change, None
             if computed is not None:
                 task.attempt.pass_gate(decision.action)

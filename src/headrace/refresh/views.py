@@ -1,4 +1,4 @@
-"""Temporary views for the length of one computation."""
+"""Temporary views, and frames that Spark keeps, for the length of one refresh."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ class Views:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self._names: list[str] = []
+        self._held: list[DataFrame] = []
 
     def add(self, frame: DataFrame) -> str:
         name = f"__hr_{uuid.uuid4().hex}"
@@ -20,9 +21,16 @@ class Views:
         self._names.append(name)
         return name
 
+    def hold(self, frame: DataFrame) -> DataFrame:
+        """Let Spark keep the rows of a frame when it has computed them, for those who read it again."""
+        self._held.append(frame.persist())
+        return frame
+
     def __enter__(self) -> Views:
         return self
 
     def __exit__(self, *_: object) -> None:
         for name in self._names:
             self._spark.catalog.dropTempView(name)
+        for frame in self._held:
+            frame.unpersist()

@@ -140,7 +140,7 @@ def _context_options(settings: Settings) -> dict[str, str]:
         "spark.ui.retainedStages": "100",
         "spark.ui.retainedTasks": "1000",
         "spark.sql.ui.retainedExecutions": "20",
-        # A service refreshes many plans in turn; beyond this many Spark would compile each of them anew every time.
+        # A service refreshes many plans in turn; beyond so many, Spark would compile each one anew.
         "spark.sql.codegen.cache.maxEntries": "2000",
         "spark.scheduler.mode": "FAIR",
         **{

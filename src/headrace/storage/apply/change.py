@@ -30,13 +30,14 @@ class TableChange:
 
     A small one is Arrow on the driver, a large one a DataFrame. `key` names columns in which no two stored
     rows agree, if there are such: rows are then found by them alone. `located` says where the
-    lost rows are, if somebody has looked.
+    lost rows are, if somebody has looked. `is_held` says that Spark keeps the frame's rows already.
     """
 
     rows: pa.Table | None = None
     frame: DataFrame | None = None
     key: tuple[str, ...] = ()
     located: Located | None = None
+    is_held: bool = False
 
     def __post_init__(self) -> None:
         if (self.rows is None) == (self.frame is None):

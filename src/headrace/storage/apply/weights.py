@@ -87,8 +87,12 @@ def weighted_frame(spark: SparkSession, storage: Storage, change: TableChange) -
     if change.frame is None:
         yield _from_arrow(spark, change, schema)
         return
+    weighted = _conform(change.frame, schema)
+    if change.is_held:
+        yield _counted(spark, weighted, schema, change.key)
+        return
     # A frame is read several times, and must give the same rows every time.
-    held = _conform(change.frame, schema).persist()
+    held = weighted.persist()
     try:
         yield _counted(spark, held, schema, change.key)
     finally:

@@ -66,7 +66,8 @@ class Settings(BaseSettings):
         ge=0,
         le=1,
         description="Share of changed rows above which AUTO recomputes, "
-        "until it has measured changes of about that size, or expects no more of it than recomputing takes.",
+        "until it has measured changes of about that size; "
+        "it tries one where recomputing takes seconds only, or where it expects no more of it than that.",
     )
     apply: Literal["auto", "spark"] = Field(
         default="auto",

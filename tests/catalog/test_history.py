@@ -95,6 +95,34 @@ def test_history_is_newest_first_and_limited(catalog: Catalog) -> None:
     assert catalog.history(limit=0) == []
 
 
+def test_completed_refreshes_are_those_of_this_table_by_these_actions(catalog: Catalog) -> None:
+    catalog.remove(TOTALS)
+    catalog.add(new_table(), [])
+    before = catalog.find(TOTALS)
+    catalog.record_refresh(
+        TOTALS, state=RefreshState.COMPLETED, started_at=now(), action=Action.FULL, reason="old"
+    )
+    catalog.remove(TOTALS)
+    catalog.add(new_table(), [])
+    for number, action in enumerate(
+        [Action.FULL, Action.DIFFERENTIAL, Action.NO_DATA, Action.FULL, Action.FULL]
+    ):
+        catalog.record_refresh(
+            TOTALS, state=RefreshState.COMPLETED, started_at=now(), action=action, reason=str(number)
+        )
+    catalog.record_refresh(
+        TOTALS, state=RefreshState.FAILED, started_at=now(), action=Action.FULL, reason="failed"
+    )
+    table = catalog.find(TOTALS)
+    assert table.id != before.id
+
+    def reasons(actions: set[Action], limit: int) -> list[str]:
+        return [record.reason for record in catalog.completed(table.id, TOTALS, actions, limit)]
+
+    assert reasons({Action.FULL}, 2) == ["4", "3"]
+    assert reasons({Action.FULL, Action.DIFFERENTIAL}, 9) == ["4", "3", "1", "0"]
+
+
 def test_a_refresh_ends_once(catalog: Catalog) -> None:
     refresh = catalog.start_refresh(TOTALS, reason="")
     catalog.finish_refresh(refresh, state=RefreshState.COMPLETED)

@@ -40,9 +40,33 @@ def figures(*newest_first: RefreshRecord, change: int = ROWS) -> Figures:
 
 
 def test_a_large_share_is_recomputed_until_both_ways_were_measured() -> None:
-    known = figures(done(Action.FULL, 5_000), change=200_000)
+    known = figures(done(Action.FULL, 6_000), change=200_000)
     assert prefers_full(known, 0.15) == "20% of the source rows changed, over the threshold of 15%"
     assert prefers_full(known, 0.5) is None
+
+
+def test_a_large_share_is_tried_where_recomputing_takes_seconds_only() -> None:
+    assert prefers_full(figures(done(Action.FULL, 4_000), change=200_000), 0.15) is None
+    small = [done(Action.DIFFERENTIAL, 100), done(Action.FULL, 4_000)]
+    assert prefers_full(figures(*small, change=200_000), 0.15) is None
+    tried = [done(Action.DIFFERENTIAL, 9_000, 200_000), *small]
+    assert prefers_full(figures(*tried, change=200_000), 0.15) is not None, "once"
+
+
+def test_what_a_large_change_took_is_remembered_through_small_ones() -> None:
+    small = [done(Action.DIFFERENTIAL, 100) for _ in range(20)]
+    history = [*small, done(Action.DIFFERENTIAL, 9_000, 200_000), done(Action.FULL, 4_000)]
+    assert prefers_full(figures(*history, change=210_000), 0.15) is not None
+    assert prefers_full(figures(*history), 0.15) is None
+
+
+def test_changes_of_about_one_size_are_measured_together() -> None:
+    sizes = [(1_000, 300), (900, 250), (1_100, 4_000), (1_200, 350), (5_000, 9_000)]
+    history = [done(Action.DIFFERENTIAL, ms, rows) for rows, ms in sizes]
+    known = figures(*history, change=1_000)
+    assert known.measured_rows == 1_000
+    assert known.differential_ms is not None
+    assert 300 <= known.differential_ms <= 350, "one that the machine was slow for does not decide"
 
 
 def test_what_was_measured_decides_and_a_larger_change_takes_longer() -> None:
@@ -65,17 +89,17 @@ def test_what_was_measured_decides_and_a_larger_change_takes_longer() -> None:
 
 
 def test_a_large_share_is_recomputed_where_only_small_ones_were_measured() -> None:
-    history = [done(Action.DIFFERENTIAL, 100), done(Action.FULL, 5_000)]
+    history = [done(Action.DIFFERENTIAL, 100), done(Action.FULL, 8_000)]
     assert "over the threshold" in str(prefers_full(figures(*history, change=200_000), 0.15))
     measured = [done(Action.DIFFERENTIAL, 900, 100_000), *history]
     assert prefers_full(figures(*measured, change=200_000), 0.15) is None
 
 
 def test_a_large_share_is_tried_where_it_cannot_take_much_longer() -> None:
-    small = [done(Action.DIFFERENTIAL, 30), done(Action.FULL, 5_000)]
-    assert figures(*small, change=200_000).at_most_ms == 6_000
+    small = [done(Action.DIFFERENTIAL, 45), done(Action.FULL, 8_000)]
+    assert figures(*small, change=200_000).at_most_ms == 9_000
     assert prefers_full(figures(*small, change=200_000), 0.15) is None
-    slower = [done(Action.DIFFERENTIAL, 31), done(Action.FULL, 5_000)]
+    slower = [done(Action.DIFFERENTIAL, 46), done(Action.FULL, 8_000)]
     assert prefers_full(figures(*slower, change=200_000), 0.15) is not None
     built = [done(Action.DIFFERENTIAL, 2_000, 190_000, built=1), *slower]
     assert prefers_full(figures(*built, change=200_000), 0.15) is None, "with its state it took less"

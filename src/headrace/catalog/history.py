@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Unpack
 
@@ -14,6 +14,7 @@ from headrace.catalog.definitions import change_table, raise_unknown
 from headrace.catalog.leases import Lease, break_dead_leases, live_lease_of
 from headrace.catalog.owners import is_dead
 from headrace.catalog.records import (
+    Action,
     RefreshOutcome,
     RefreshRecord,
     RefreshState,
@@ -111,6 +112,23 @@ class History:
         query = select(*_columns).order_by(_history.c.id.desc()).limit(limit)
         if name is not None:
             query = query.where(_history.c.stream_table == name)
+        with self._database.read() as connection:
+            return [_record(row) for row in connection.execute(query)]
+
+    def completed(
+        self, stream_table_id: str, name: TableName, actions: Collection[Action], limit: int
+    ) -> list[RefreshRecord]:
+        """The last refreshes of one kind of a stream table that ended well, the newest first.
+
+        Those of a table that had the name before are not among them.
+        """
+        query = select(*_columns).order_by(_history.c.id.desc()).limit(limit)
+        query = query.where(
+            _history.c.stream_table == name,
+            _history.c.stream_table_id == stream_table_id,
+            _history.c.state == RefreshState.COMPLETED,
+            _history.c.action.in_(actions),
+        )
         with self._database.read() as connection:
             return [_record(row) for row in connection.execute(query)]
 

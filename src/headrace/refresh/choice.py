@@ -6,18 +6,25 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headrace.catalog import Action, RefreshRecord, RefreshState
+from headrace.catalog import Action, Catalog, RefreshRecord, RefreshState, StreamTable
 
 # Older refreshes tell of another size of table.
 _RECENT = 5
+# Large changes come between many small ones, and what one of them took is remembered that long.
+_REMEMBERED = 30
 # A smaller gain is lost in the noise between two refreshes, and not worth rewriting the table for.
 _NOTICED_MS = 300
 # What one try of a large change may cost more than recomputing, if the worst comes true.
 _RISKED_MS = 1_000
+# Where recomputing takes no longer than this, one try of a change of any size is bearable: it was never seen
+# to take ten times as long, and without it nobody would learn that most of them are quicker.
+_BEARABLE_MS = 5_000
 # State that is built once serves about so many refreshes until the next large change.
 _SHARED_BY = 8
 # What so many times smaller changes took says little of this one.
 _MUCH_MORE = 4
+# Changes whose sizes differ by no more than this factor take about as long.
+_ALIKE = 1.5
 # So many times quicker recomputing must promise to be where that is all that is known: one try tells more.
 _IF_UNTRIED = 2
 
@@ -51,6 +58,15 @@ class Figures:
         }
 
 
+def measured_of(catalog: Catalog, table: StreamTable) -> list[RefreshRecord]:
+    """What is known of the refreshes of a table, the newest first."""
+    of_both = [
+        *catalog.completed(table.id, table.name, (Action.FULL, Action.REINITIALIZE), _RECENT),
+        *catalog.completed(table.id, table.name, (Action.DIFFERENTIAL,), _REMEMBERED),
+    ]
+    return sorted(of_both, key=lambda record: record.id, reverse=True)
+
+
 def gather(change_rows: int, source_rows: int, history: Sequence[RefreshRecord]) -> Figures:
     """Expect of the next refresh what the last ones took, and more of a larger change."""
     done = [record for record in history if record.state is RefreshState.COMPLETED]
@@ -58,7 +74,7 @@ def gather(change_rows: int, source_rows: int, history: Sequence[RefreshRecord])
     changes = [r for r in done if r.action is Action.DIFFERENTIAL and r.duration_ms]
     # What one refresh takes to build hidden state, the next ones are spared.
     builders = [r for r in changes if r.details.get("states_built")]
-    plain = [r for r in changes if not r.details.get("states_built")][:_RECENT]
+    plain = [r for r in changes if not r.details.get("states_built")]
     usual = _expected(change_rows, plain)
     building = _expected(change_rows, builders[:1])
     if usual is None and len(builders) > 1:
@@ -97,16 +113,21 @@ def prefers_full(figures: Figures, threshold: float) -> str | None:
 
 
 def _is_worth_a_try(figures: Figures) -> bool:
-    """Tell whether even a change whose time grows with its size would not take much longer than the whole."""
-    if figures.full_ms is None or figures.at_most_ms is None:
+    """Tell whether a change of this size, of which nothing is known yet, may be computed to learn of it.
+
+    It may where even a time that grows with its size would not be much longer than recomputing takes.
+    """
+    if figures.full_ms is None:
         return False
-    return figures.at_most_ms - figures.full_ms <= _RISKED_MS
+    if figures.full_ms <= _BEARABLE_MS:
+        return True
+    return figures.at_most_ms is not None and figures.at_most_ms - figures.full_ms <= _RISKED_MS
 
 
 def _expected(
     change_rows: int, done: Sequence[RefreshRecord], power: float = 0.5
 ) -> tuple[int, float] | None:
-    """Scale the time of the refresh whose change was nearest in size; give that size and the time.
+    """Scale the time of the refreshes whose change was nearest in size; give that size and the time.
 
     Looking for rows takes its time however many they are: in TPC-H ten times the change takes one to four
     times as long, and only where the driver has no room for it more than ten.
@@ -118,6 +139,7 @@ def _expected(
     ]
     if not sized:
         return None
-    nearest = min(sized, key=lambda pair: abs(pair[0] - change_rows))[0]
-    similar = [ms for rows, ms in sized if rows == nearest]
-    return nearest, statistics.median(similar) * max(1.0, change_rows / nearest) ** power
+    nearest = min((rows for rows, _ in sized), key=lambda rows: abs(rows - change_rows))
+    similar = [(rows, ms) for rows, ms in sized if nearest / _ALIKE <= rows <= nearest * _ALIKE][:_RECENT]
+    scaled = [ms * max(1.0, change_rows / rows) ** power for rows, ms in similar]
+    return nearest, statistics.median(scaled)

@@ -29,7 +29,7 @@ from headrace.errors import HeadraceError
 from headrace.plan.repeatable import unrepeatable
 from headrace.refresh.blame import Blame, blame
 from headrace.refresh.by_state import StateChange, state_table
-from headrace.refresh.choice import Figures, gather, prefers_full
+from headrace.refresh.choice import Figures, gather, measured_of, prefers_full
 from headrace.refresh.definition import Definitions
 from headrace.refresh.differential import ComputedChange, compute_change, read_source_changes
 from headrace.refresh.failure import NEEDS_A_PERSON, as_headrace_error, root_cause, storage_missing
@@ -174,7 +174,7 @@ class Refresher:
             source, now = self.sources.find(name), task.frontier[str(name)]
             change_rows += estimate_changes(source, old[str(name)], now).rows
             source_rows += self._row_counts.of(source, now) or 0
-        return gather(change_rows, source_rows, self._catalog.history(task.table.name, limit=20))
+        return gather(change_rows, source_rows, measured_of(self._catalog, task.table))
 
     def _carry_out_or_rebuild(self, task: Task, decision: Decision) -> RefreshResult:
         """Carry out a decision; where a change cannot be computed or applied but the query can, load anew."""

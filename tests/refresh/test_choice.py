@@ -5,21 +5,21 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from headrace.catalog import Action, RefreshRecord, RefreshState
-from headrace.refresh.choice import Figures, gather, prefers_full
+from headrace.refresh.choice import FIRST_LOAD, Figures, gather, prefers_full
 from headrace.sql.names import TableName
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 ROWS = 1_000
 
 
-def done(action: Action, ms: float, rows: int = ROWS, *, built: int = 0) -> RefreshRecord:
+def done(action: Action, ms: float, rows: int = ROWS, *, built: int = 0, reason: str = "") -> RefreshRecord:
     return RefreshRecord(
         id=1,
         stream_table=TableName("shop", "totals"),
         stream_table_id="a1",
         state=RefreshState.COMPLETED,
         action=action,
-        reason="",
+        reason=reason,
         started_at=NOON,
         ended_at=NOON,
         data_timestamp=NOON,
@@ -125,3 +125,10 @@ def test_state_that_a_full_refresh_left_behind_is_shared_by_those_it_will_serve(
 def test_state_that_is_built_every_time_is_no_help() -> None:
     building = [done(Action.DIFFERENTIAL, 12_000, built=1) for _ in range(2)]
     assert prefers_full(figures(*building, done(Action.FULL, 5_000)), 0.15) is not None
+
+
+def test_the_first_load_counts_until_another_full_refresh_is_measured() -> None:
+    first = done(Action.FULL, 9_000, reason=FIRST_LOAD)
+    assert figures(first).full_ms == 9_000
+    assert figures(done(Action.FULL, 2_000), first).full_ms == 2_000
+    assert figures(done(Action.REINITIALIZE, 3_000), done(Action.FULL, 2_000), first).full_ms == 2_500

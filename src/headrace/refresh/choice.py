@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 from headrace.catalog import Action, Catalog, RefreshRecord, RefreshState, StreamTable
 
+# The reason of the refresh that fills a new table. It compiles and reads what later ones find at hand.
+FIRST_LOAD = "first load"
+
 # Older refreshes tell of another size of table.
 _RECENT = 5
 # Large changes come between many small ones, and what one of them took is remembered that long.
@@ -70,7 +73,7 @@ def measured_of(catalog: Catalog, table: StreamTable) -> list[RefreshRecord]:
 def gather(change_rows: int, source_rows: int, history: Sequence[RefreshRecord]) -> Figures:
     """Expect of the next refresh what the last ones took, and more of a larger change."""
     done = [record for record in history if record.state is RefreshState.COMPLETED]
-    full = [r.duration_ms for r in done if r.action in {Action.FULL, Action.REINITIALIZE} and r.duration_ms]
+    full_ms = _usual_of_full([r for r in done if r.action in {Action.FULL, Action.REINITIALIZE}])
     changes = [r for r in done if r.action is Action.DIFFERENTIAL and r.duration_ms]
     # What one refresh takes to build hidden state, the next ones are spared.
     builders = [r for r in changes if r.details.get("states_built")]
@@ -83,11 +86,17 @@ def gather(change_rows: int, source_rows: int, history: Sequence[RefreshRecord])
     ms = usual[1] if usual is not None else None
     if ms is not None and building is not None and _leaves_state_behind(done):
         ms += max(0.0, building[1] - ms) / _SHARED_BY
-    full_ms = statistics.median(full[:_RECENT]) if full else None
     bounds = [_expected(change_rows, some, power=1.0) for some in (plain, builders[:1])]
     at_most = min((bound[1] for bound in bounds if bound is not None), default=None)
     measured = usual[0] if usual is not None else None
     return Figures(change_rows, source_rows, full_ms, ms, measured, at_most)
+
+
+def _usual_of_full(done: Sequence[RefreshRecord]) -> float | None:
+    """What recomputing takes; the first load tells of it only until another one has been measured."""
+    later = [record for record in done if record.reason != FIRST_LOAD] or done
+    measured = [record.duration_ms for record in later if record.duration_ms]
+    return statistics.median(measured[:_RECENT]) if measured else None
 
 
 def _leaves_state_behind(done: Sequence[RefreshRecord]) -> bool:

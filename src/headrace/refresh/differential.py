@@ -18,7 +18,7 @@ from headrace.plan.build import Plan
 from headrace.plan.hidden import WEIGHT
 from headrace.refresh.by_state import StateChange, change_by_state
 from headrace.refresh.first import change_of_first
-from headrace.refresh.inputs import DRIVER_ROWS, Inputs
+from headrace.refresh.inputs import ARROW_ROWS, DRIVER_ROWS, Inputs
 from headrace.refresh.kept import with_groups
 from headrace.refresh.on_driver import OnDriver
 from headrace.refresh.stages import Given
@@ -29,8 +29,8 @@ from headrace.sources.frames import arrow_frame
 from headrace.sources.registry import Sources
 from headrace.sql.names import TableName, quote
 from headrace.storage.apply import TableChange
-from headrace.storage.identity import difference
-from headrace.storage.read import rows_of_keys, stored_rows
+from headrace.storage.identity import difference_and_lost
+from headrace.storage.read import StoredRows, rows_of_keys, stored_rows
 
 _HELD_BYTES = 64 << 20
 _MANY_CHANGED = 50_000
@@ -153,15 +153,18 @@ def _replaced(
 
     None where that is for Spark.
     """
-    held: pa.Table | None = None
+    held: StoredRows | None = None
     # What Arrow has no room for, or what somebody sweeps meanwhile, is for Spark too.
     with suppress(pa.ArrowException, FileNotFoundError):
-        held = stored_rows(task.storage, few, statements.keys, most=DRIVER_ROWS)
-    for rows_now in ways if held is not None else ():
+        held = stored_rows(task.storage, few, statements.keys, most=ARROW_ROWS)
+    if held is None:
+        return None
+    for rows_now in ways:
         with suppress(pa.ArrowException):
-            rows = rows_now(held)
+            rows = rows_now(held.rows)
             if rows is not None:
-                return TableChange(rows=difference(rows, held))
+                net, lost = difference_and_lost(rows, held.rows)
+                return TableChange(rows=net, located=held.located(lost))
     return None
 
 
@@ -178,7 +181,7 @@ def _touched_keys(
     spark, few, touched = inputs.spark, None, statements.touched
     if touched is not None:
         few, inputs = inputs.computed(touched, OnDriver.rows)
-    if few is not None and few.num_rows <= DRIVER_ROWS:
+    if few is not None and few.num_rows <= ARROW_ROWS:
         return arrow_frame(spark, few, from_arrow_schema(few.schema)), few
     keys = inputs.frame(statements.statement("keys"), made)
     few = keys.limit(DRIVER_ROWS + 1).toArrow()

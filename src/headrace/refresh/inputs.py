@@ -28,10 +28,12 @@ from headrace.sources.registry import Sources
 from headrace.sql.names import TableName, quote
 from headrace.storage.read import searchable, small_table, source_rows
 
-# A result beyond this stays in Spark; nothing of ours grows with the table on the driver.
+# A result of Spark beyond this stays there; nothing of ours grows with the table on the driver.
 DRIVER_ROWS = 500_000
+# What Arrow computes from rows that it reads itself.
+ARROW_ROWS = 2_000_000
 # A larger change meets a good part of its tables, and Spark joins them faster than they are looked up.
-_MOST_CHANGED = 200_000
+_MOST_CHANGED = 1_000_000
 _MOST_HANDED_OVER = 50_000
 
 

@@ -64,7 +64,7 @@ from headrace.sources.search import ROW
 from headrace.sql.names import TableName
 
 # What the driver holds of one table.
-MOST_ROWS = 500_000
+MOST_ROWS = 2_000_000
 # A table that is needed whole is followed up to so many rows.
 _SMALL_ROWS = 200_000
 

@@ -45,7 +45,7 @@ from headrace.sql.names import TableName
 # Far from where Arrow's sums, which do not check, would wrap around.
 _MOST_INTEGER = 1 << 62
 _MOST_DECIMAL = 10**37
-_MOST_JOINED = 500_000
+_MOST_JOINED = 2_000_000
 _PLACE = "__hr_place"
 # An old state is the new one less the change, which counts every row.
 _MOST_TAKEN_BACK = 100_000

@@ -20,6 +20,8 @@ from headrace.plan.hidden import WEIGHT
 Integers = npt.NDArray[np.int64]
 
 _WIDEST = 2**62
+# Integers are close together where they are spread over no more than so many times their number.
+_CLOSE = 4
 
 
 def row_codes(rows: pa.Table, columns: Sequence[str]) -> Integers:
@@ -42,12 +44,43 @@ def row_codes(rows: pa.Table, columns: Sequence[str]) -> Integers:
 
 def difference(now: pa.Table, stored: pa.Table) -> pa.Table:
     """The rows of now in, those that are stored out; what is the same to storage cancels."""
+    return difference_and_lost(now, stored)[0]
+
+
+def difference_and_lost(now: pa.Table, stored: pa.Table) -> tuple[pa.Table, Integers]:
+    """The difference, and at which places the rows are stored that it takes away.
+
+    >>> stored = pa.table({"a": ["x", "y", "x", "x"]})
+    >>> net, lost = difference_and_lost(pa.table({"a": ["z", "x"]}), stored)
+    >>> sorted(zip(net["a"].to_pylist(), net["__hr_weight"].to_pylist())), lost.tolist()
+    ([('x', -2), ('y', -1), ('z', 1)], [0, 1, 2])
+    """
     rows = pa.concat_tables([now.select(stored.column_names).cast(stored.schema), stored])
     _, first, which = np.unique(row_codes(rows, rows.column_names), return_index=True, return_inverse=True)
     signs = np.where(np.arange(len(rows)) < len(now), 1, -1)
     net = np.bincount(which, weights=signs, minlength=len(first)).astype(np.int64)
     kept = np.flatnonzero(net)
-    return rows.take(first[kept]).append_column(WEIGHT, pa.array(net[kept]))
+    mine = which[len(now) :]
+    fewer = np.flatnonzero(net[mine] < 0)
+    lost = fewer[rank_among_equals(mine[fewer]) < -net[mine[fewer]]]
+    return rows.take(first[kept]).append_column(WEIGHT, pa.array(net[kept])), lost
+
+
+def rank_among_equals(values: Integers) -> Integers:
+    """Number equal values from 0 in their order.
+
+    >>> rank_among_equals(np.array([7, 5, 7, 7, 5])).tolist()
+    [0, 0, 1, 2, 1]
+    """
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    starts = (
+        np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]) if len(values) else np.zeros(0, np.int64)
+    )
+    lengths = np.diff(np.r_[starts, len(values)])
+    ranks = np.empty(len(values), dtype=np.int64)
+    ranks[order] = np.arange(len(values)) - np.repeat(starts, lengths)
+    return ranks
 
 
 def comparable(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -60,7 +93,7 @@ def comparable(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def distinct_count(column: pa.ChunkedArray) -> int:
     """Count a column's distinct values, NULL among them."""
-    return _column_codes(column)[1]
+    return _distinct_codes(column)[1]
 
 
 def is_nested(type_: pa.DataType) -> bool:
@@ -68,6 +101,29 @@ def is_nested(type_: pa.DataType) -> bool:
 
 
 def _column_codes(column: pa.ChunkedArray) -> tuple[Integers, int]:
+    """Number the values of a column, and say below what the numbers are."""
+    dense = _dense_codes(column)
+    return _distinct_codes(column) if dense is None else dense
+
+
+def _dense_codes(column: pa.ChunkedArray) -> tuple[Integers, int] | None:
+    """Take integers that lie close together for their own numbers, which spares looking each of them up."""
+    if not pt.is_signed_integer(column.type):
+        return None
+    ends = pc.min_max(column)
+    low, high = ends["min"].as_py(), ends["max"].as_py()
+    if low is None or high - low > _CLOSE * len(column):
+        return None
+    size = high - low + 1
+    filled = column.fill_null(high) if column.null_count else column
+    codes = filled.to_numpy().astype(np.int64) - low
+    if column.null_count:
+        codes[column.is_null().to_numpy()] = size
+        size += 1
+    return codes, size
+
+
+def _distinct_codes(column: pa.ChunkedArray) -> tuple[Integers, int]:
     if is_nested(column.type):
         return _nested_codes(column)
     whole = comparable(column).combine_chunks()

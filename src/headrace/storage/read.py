@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -28,10 +29,12 @@ from headrace.sources.parquet import Wanted, empty_rows
 from headrace.sources.search import read_matching
 from headrace.sources.state import TableState
 from headrace.sql.names import TableName
+from headrace.storage.apply.change import Located
 from headrace.storage.apply.search import find_rows
 from headrace.storage.apply.skipping import FileFilter
 from headrace.storage.data_files import rows_at as file_rows
 from headrace.storage.data_files import visible_rows
+from headrace.storage.identity import Integers
 from headrace.storage.reach import driver_obstacle, reading_obstacle
 from headrace.storage.snapshot import Snapshot, UnreadableLog, read_snapshot
 from headrace.storage.table import Storage
@@ -60,7 +63,26 @@ def rows_of_keys(
     return _frame(spark, storage.log, FileFilter(keys, columns), None)
 
 
-def stored_rows(storage: Storage, keys: pa.Table, columns: Sequence[str], *, most: int) -> pa.Table | None:
+@dataclass(frozen=True)
+class StoredRows:
+    """Rows of a stream table, one file after the other, and where each is stored."""
+
+    rows: pa.Table
+    version: int
+    positions: Mapping[str, Integers]
+
+    def located(self, places: Integers) -> Located:
+        """Say where some of these rows are, given by their places among all, in order."""
+        found, start = {}, 0
+        for path, positions in self.positions.items():
+            first, last = np.searchsorted(places, [start, start + len(positions)])
+            if last > first:
+                found[path] = positions[places[first:last] - start]
+            start += len(positions)
+        return Located(self.version, found)
+
+
+def stored_rows(storage: Storage, keys: pa.Table, columns: Sequence[str], *, most: int) -> StoredRows | None:
     """Read all rows of the given keys into Arrow; None where that is for Spark, or `most` is exceeded."""
     try:
         snapshot = read_snapshot(storage.log)
@@ -81,7 +103,8 @@ def stored_rows(storage: Storage, keys: pa.Table, columns: Sequence[str], *, mos
     if sum(map(len, positions.values())) > most:
         return None
     parts = [file_rows(snapshot, path, places) for path, places in positions.items()]
-    return pa.concat_tables(parts) if parts else snapshot.arrow_schema.empty_table()
+    rows = pa.concat_tables(parts) if parts else snapshot.arrow_schema.empty_table()
+    return StoredRows(rows, snapshot.version, positions)
 
 
 def all_rows(storage: Storage, *, most: int) -> pa.Table | None:

@@ -16,7 +16,14 @@ import pyarrow.compute as pc
 from headrace.storage.apply.change import WEIGHT
 from headrace.storage.apply.skipping import FileFilter
 from headrace.storage.data_files import read_columns
-from headrace.storage.identity import Integers, comparable, distinct_count, is_nested, row_codes
+from headrace.storage.identity import (
+    Integers,
+    comparable,
+    distinct_count,
+    is_nested,
+    rank_among_equals,
+    row_codes,
+)
 from headrace.storage.snapshot import DataFile, Snapshot
 from headrace.storage.vectors import read_vector
 
@@ -90,7 +97,7 @@ class _Search:
         place = np.minimum(np.searchsorted(wanted[order], offered), len(order) - 1)
         # A candidate that equals no lost row is counted as one of its own.
         which = np.where(wanted[order[place]] == offered, order[place], -1)
-        taken = (which >= 0) & (_rank_among_equals(which) < self._wanted[which])
+        taken = (which >= 0) & (rank_among_equals(which) < self._wanted[which])
         np.subtract.at(self._wanted, which[taken], 1)
         start = 0
         for part in batch:
@@ -99,23 +106,6 @@ class _Search:
             if len(chosen):
                 self._parts.setdefault(part.file.path, []).append(chosen)
             start = end
-
-
-def _rank_among_equals(values: Integers) -> Integers:
-    """Number equal values from 0 in their order.
-
-    >>> _rank_among_equals(np.array([7, 5, 7, 7, 5])).tolist()
-    [0, 0, 1, 2, 1]
-    """
-    order = np.argsort(values, kind="stable")
-    ordered = values[order]
-    starts = (
-        np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]) if len(values) else np.zeros(0, np.int64)
-    )
-    lengths = np.diff(np.r_[starts, len(values)])
-    ranks = np.empty(len(values), dtype=np.int64)
-    ranks[order] = np.arange(len(values)) - np.repeat(starts, lengths)
-    return ranks
 
 
 def _narrowing_columns(losses: pa.Table, match: Sequence[str]) -> list[str]:

@@ -52,7 +52,7 @@ def test_the_user_s_own_session_with_a_postgresql_catalog(
     with headrace.connect(spark=shop.spark, catalog_url=url) as hr:
         hr.sql("CREATE STREAM TABLE named AS SELECT id, name FROM customers WHERE name IS NOT NULL")
         hr.sql("INSERT INTO customers VALUES (4, 'Di', 'east')")
-        assert refreshed(hr, "named").action == "FULL"
+        assert refreshed(hr, "named").action == "DIFFERENTIAL"
         assert rows(hr, "SELECT name FROM named") == [("Ada",), ("Bo",), ("Di",)]
         assert [row["name"] for row in hr.stream_tables().collect()] == ["default.named"]
     with headrace.connect(spark=shop.spark, catalog_url=url) as again:

@@ -102,7 +102,8 @@ def test_a_source_that_is_gone_ends_in_error_and_comes_back(totals: Headrace) ->
 
     totals.sql("ALTER TABLE hidden RENAME TO orders")
     totals.sql("INSERT INTO orders VALUES (5, 3, 30)")
-    assert refreshed(totals, "totals").action == "FULL"
+    assert refreshed(totals, "totals").action == "DIFFERENTIAL"
+    assert (3, 30) in rows(totals, "SELECT * FROM totals")
     assert totals.catalog.find(totals.qualify("totals")).status == "ACTIVE"
 
 

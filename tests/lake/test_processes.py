@@ -14,6 +14,7 @@ import pytest
 
 import headrace
 from headrace import Headrace
+from headrace.storage.table import Storage
 from tests.conftest import refreshed, rows
 
 PREAMBLE = """
@@ -58,14 +59,14 @@ print(json.dumps([result.action, hr.verify("marts.big").ok, hr.sql("SELECT * FRO
     shop.sql("CREATE TABLE scratch (x INT) USING delta")
     said = json.loads(finish(other))
 
-    assert said == ["FULL", True, 2]
+    assert said == ["DIFFERENTIAL", True, 2]
     assert (9,) in rows(shop, "SELECT customer FROM totals")
     assert rows(shop, "SELECT * FROM marts.big") == [(9,)]
     assert rows(shop, "SELECT * FROM named") == [("ADA",), ("BO",)]
     assert not shop.spark.catalog.tableExists("scratch")
     shop.sql("INSERT INTO orders VALUES (10, 10, 100)")
-    assert refreshed(shop, "totals").action == "FULL"
-    assert refreshed(shop, "marts.big").action == "FULL"
+    assert refreshed(shop, "totals").action == "DIFFERENTIAL"
+    assert refreshed(shop, "marts.big").action == "DIFFERENTIAL"
     assert rows(shop, "SELECT * FROM marts.big") == [(10,), (9,)]
 
 
@@ -92,29 +93,33 @@ hr.refresh_stream_table("totals")
         assert table.frontier is not None
         assert table.frontier["default.orders"].version == 2
         record = again.catalog.history()[0]
-        assert (record.state, record.action, record.rows_inserted) == ("COMPLETED", "FULL", 4)
+        assert (record.state, record.action, record.rows_inserted) == ("COMPLETED", "DIFFERENTIAL", 1)
         assert "crash" in record.reason
         assert (9,) in rows(again, "SELECT customer FROM totals")
         assert refreshed(again, "totals").action == "NO_DATA"
 
 
-def test_killed_before_the_commit(shop: Headrace, tmp_path: Path) -> None:
-    shop.sql("CREATE STREAM TABLE totals AS SELECT customer, SUM(amount) AS t FROM orders GROUP BY customer")
+@pytest.mark.parametrize(("mode", "writer"), [("FULL", "replace"), ("DIFFERENTIAL", "run")])
+def test_killed_before_the_commit(shop: Headrace, tmp_path: Path, mode: str, writer: str) -> None:
+    query = "SELECT customer, SUM(amount) AS t FROM orders GROUP BY customer"
+    shop.create_stream_table("totals", query, refresh_mode=mode)
     victim = start(
-        """
+        f"""
 hr.sql("INSERT INTO orders VALUES (9, 9, 90)")
-from headrace.storage.apply import replace
+from headrace.storage.apply import {writer}
 # Die when the new files are there and no commit names them yet.
-replace.commit_draft = lambda *args, **kwargs: os.kill(os.getpid(), signal.SIGKILL)
+{writer}.commit_draft = lambda *args, **kwargs: os.kill(os.getpid(), signal.SIGKILL)
 hr.refresh_stream_table("totals")
 """,
         tmp_path / "lake",
     )
     finish(victim, code=-signal.SIGKILL)
+    before = shop.catalog.find(shop.qualify("totals")).storage_version
+    assert Storage(str(tmp_path / "lake" / "totals"), "").log.newest_version() == before
     with headrace.connect(warehouse=tmp_path / "lake") as again:
         record = again.catalog.history()[0]
         assert (record.state, record.error_code) == ("FAILED", "refresh_interrupted")
-        assert refreshed(again, "totals").action == "FULL"
+        assert refreshed(again, "totals").action == mode
         assert (9,) in rows(again, "SELECT customer FROM totals")
 
 
@@ -148,7 +153,7 @@ def test_a_warehouse_path_with_spaces_and_odd_characters(tmp_path: Path) -> None
         hr.sql("INSERT INTO t VALUES (1)")
         hr.sql("CREATE STREAM TABLE s AS SELECT a FROM t")
         hr.sql("INSERT INTO t VALUES (2)")
-        assert refreshed(hr, "s").action == "FULL"
+        assert refreshed(hr, "s").action == "DIFFERENTIAL"
         assert rows(hr, "SELECT * FROM s") == [(1,), (2,)]
     with headrace.connect(warehouse=tmp_path / "my lake, 100% 'naïve'") as hr:
         assert rows(hr, "SELECT * FROM s") == [(1,), (2,)]

@@ -90,9 +90,7 @@ def _as_integers(column: pa.ChunkedArray | pa.Array, *, descending: bool) -> Int
     kind = column.type
     if pa.types.is_decimal128(kind) and kind.precision <= _MOST_DIGITS:
         whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-        words = np.frombuffer(whole.buffers()[1], dtype="<i8")[
-            2 * whole.offset : 2 * (whole.offset + len(whole))
-        ]
+        words = np.frombuffer(whole.buffers()[1], "<i8", count=2 * len(whole), offset=16 * whole.offset)
         values: Integers = words[::2].copy()
         if whole.null_count:
             values[np.asarray(whole.is_null())] = 0

@@ -124,7 +124,7 @@ def _by_replacement(statements: Statements, inputs: Inputs) -> TableChange:
 
     @cache
     def now() -> DataFrame:
-        return inputs.frame(statements.statement("now"), made)
+        return _kept_if_many(inputs.frame(statements.statement("now"), made), inputs)
 
     def on_driver(held: pa.Table) -> pa.Table | None:
         rows = inputs.rows(root, given) if root is not None and for_arrow else None
@@ -204,6 +204,14 @@ def _collected(frame: DataFrame, inputs: Inputs) -> TableChange:
 
     What follows from many rows may be large, and is then not computed a second time.
     """
-    is_held = inputs.changed_rows_count > _MANY_CHANGED
-    rows = _fetched(inputs.views.hold(frame) if is_held else frame)
-    return TableChange(frame=frame, is_held=is_held) if rows is None else TableChange(rows=rows)
+    rows = _fetched(_kept_if_many(frame, inputs))
+    return TableChange(frame=frame, is_held=_are_many(inputs)) if rows is None else TableChange(rows=rows)
+
+
+def _kept_if_many(frame: DataFrame, inputs: Inputs) -> DataFrame:
+    """Let Spark keep what it computes from many changed rows, since it may be read twice."""
+    return inputs.views.hold(frame) if _are_many(inputs) else frame
+
+
+def _are_many(inputs: Inputs) -> bool:
+    return inputs.changed_rows_count > _MANY_CHANGED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from contextlib import ExitStack
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -12,25 +13,23 @@ class Views:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
-        self._names: list[str] = []
-        self._held: list[DataFrame] = []
+        self._views, self._held = ExitStack(), ExitStack()
 
     def add(self, frame: DataFrame) -> str:
         name = f"__hr_{uuid.uuid4().hex}"
         frame.createOrReplaceTempView(name)
-        self._names.append(name)
+        self._views.callback(self._spark.catalog.dropTempView, name)
         return name
 
     def hold(self, frame: DataFrame) -> DataFrame:
         """Let Spark keep the rows of a frame when it has computed them, for those who read it again."""
-        self._held.append(frame.persist())
+        self._held.callback(frame.persist().unpersist)
         return frame
 
     def __enter__(self) -> Views:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for name in self._names:
-            self._spark.catalog.dropTempView(name)
-        for frame in self._held:
-            frame.unpersist()
+        # Frames first: Spark plans kept ones anew when a view that they read goes.
+        with self._views, self._held:
+            pass

@@ -46,6 +46,8 @@ _MOST_FILES = 32
 # What the driver reads whole, to join a change with it.
 _SMALL_BYTES = 16 << 20
 _SMALL_ROWS = 500_000
+# The rows found that the driver holds; what it makes of them takes a few times as much.
+_FOUND_BYTES = 256 << 20
 # What the driver looks through for the rows of some keys, compressed.
 _SEARCHED_BYTES = 64 << 20
 # What the driver looks through for the rows that a change can meet, compressed, column by column.
@@ -104,7 +106,7 @@ def stored_rows(storage: Storage, keys: pa.Table, columns: Sequence[str], *, mos
         return None
     parts = [file_rows(snapshot, path, places) for path, places in positions.items()]
     rows = pa.concat_tables(parts) if parts else snapshot.arrow_schema.empty_table()
-    return StoredRows(rows, snapshot.version, positions)
+    return StoredRows(rows, snapshot.version, positions) if rows.nbytes <= _FOUND_BYTES else None
 
 
 def all_rows(storage: Storage, *, most: int) -> pa.Table | None:
@@ -201,7 +203,9 @@ class Searchable:
             )
         except (UndecodableError, OSError, pa.ArrowException):
             return None
-        return found if found is not None and found.num_rows <= self._most else None
+        if found is None or found.num_rows > self._most or found.nbytes > _FOUND_BYTES:
+            return None
+        return found
 
     def expected(self, tests: Mapping[str, pa.Array]) -> float:
         """Estimate how many rows have the values, by the range of each column as if all were as frequent."""

@@ -117,7 +117,11 @@ def test_completed_refreshes_are_those_of_this_table_by_these_actions(catalog: C
     assert table.id != before.id
 
     def reasons(actions: set[Action], limit: int) -> list[str]:
-        return [record.reason for record in catalog.completed(table.id, TOTALS, actions, limit)]
+        found = catalog.completed(table.id, TOTALS, actions, limit)
+        after = found[-1].id if found else 0
+        newer = catalog.count_completed(table.id, TOTALS, actions, after=after)
+        assert newer == max(0, len(found) - 1), "those after the oldest of them"
+        return [record.reason for record in found]
 
     assert reasons({Action.FULL}, 2) == ["4", "3"]
     assert reasons({Action.FULL, Action.DIFFERENTIAL}, 9) == ["4", "3", "1", "0"]

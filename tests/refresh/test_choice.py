@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime
+from pathlib import Path
 
-from headrace.catalog import Action, RefreshRecord, RefreshState
-from headrace.refresh.choice import FIRST_LOAD, Figures, gather, prefers_full
+import pytest
+
+from headrace.catalog import Action, Catalog, RefreshRecord, RefreshState, StreamTable
+from headrace.refresh.choice import FIRST_LOAD, Figures, choose_full, gather, measured_of, prefers_full
 from headrace.sql.names import TableName
+from tests.catalog.samples import new_table
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 ROWS = 1_000
 
 
-def done(action: Action, ms: float, rows: int = ROWS, *, built: int = 0, reason: str = "") -> RefreshRecord:
+def done(
+    action: Action,
+    ms: float,
+    rows: int = ROWS,
+    *,
+    built: int = 0,
+    reason: str = "",
+    number: int = 1,
+    **details: float,
+) -> RefreshRecord:
     return RefreshRecord(
-        id=1,
+        id=number,
         stream_table=TableName("shop", "totals"),
         stream_table_id="a1",
         state=RefreshState.COMPLETED,
@@ -31,12 +46,12 @@ def done(action: Action, ms: float, rows: int = ROWS, *, built: int = 0, reason:
         error=None,
         duration_ms=ms,
         spark_jobs=0,
-        details={"change_rows": rows, "states_built": built},
+        details={"change_rows": rows, "states_built": built, **details},
     )
 
 
-def figures(*newest_first: RefreshRecord, change: int = ROWS) -> Figures:
-    return gather(change, 1_000_000, newest_first)
+def figures(*newest_first: RefreshRecord, change: int = ROWS, in_sources: int | None = None) -> Figures:
+    return gather(change, 1_000_000, newest_first, in_sources)
 
 
 def test_a_large_share_is_recomputed_until_both_ways_were_measured() -> None:
@@ -66,7 +81,7 @@ def test_changes_of_about_one_size_are_measured_together() -> None:
     known = figures(*history, change=1_000)
     assert known.measured_rows == 1_000
     assert known.differential_ms is not None
-    assert 300 <= known.differential_ms <= 350, "one that the machine was slow for does not decide"
+    assert known.differential_ms == 300, "those that the machine was slow for do not decide"
 
 
 def test_what_was_measured_decides_and_a_larger_change_takes_longer() -> None:
@@ -132,3 +147,127 @@ def test_the_first_load_counts_until_another_full_refresh_is_measured() -> None:
     assert figures(first).full_ms == 9_000
     assert figures(done(Action.FULL, 2_000), first).full_ms == 2_000
     assert figures(done(Action.REINITIALIZE, 3_000), done(Action.FULL, 2_000), first).full_ms == 2_500
+
+
+def test_of_two_times_the_shorter_is_expected_of_the_change() -> None:
+    known = figures(
+        done(Action.DIFFERENTIAL, 200), done(Action.DIFFERENTIAL, 3_000), done(Action.FULL, 1_200)
+    )
+    assert known.differential_ms == 200
+    assert prefers_full(known, 0.15) is None
+
+
+def test_a_smaller_change_takes_no_longer_than_a_larger_one() -> None:
+    small, large = (
+        done(Action.DIFFERENTIAL, 400, 1, number=1),
+        done(Action.DIFFERENTIAL, 500, 1_000, number=2),
+    )
+    known = figures(large, small, change=400)
+    assert (known.measured_rows, known.differential_ms) == (1_000, 500), "the nearest by its share"
+    assert figures(large, small, change=20).differential_ms == 500, "and not 400 ms times four"
+    before = done(Action.DIFFERENTIAL, 500, 1_000, number=0)
+    older = figures(small, before, change=20).differential_ms
+    assert older is not None
+    assert older > 1_700, "when the table may have been a smaller one"
+
+
+def test_the_slower_way_is_tried_again_the_more_rarely_the_slower_it_was() -> None:
+    full = done(Action.FULL, 1_000)
+    tried_once = figures(done(Action.DIFFERENTIAL, 3_000, number=7), full)
+    assert (tried_once.full_between_tries, tried_once.measured_id) == (6, 7)
+    several = [done(Action.DIFFERENTIAL, 3_000, number=number) for number in (9, 8)]
+    assert (figures(*several, full).full_between_tries, figures(*several, full).measured_id) == (20, 9)
+    close = [done(Action.DIFFERENTIAL, 1_100, number=number) for number in (9, 8)]
+    assert figures(*close, full).full_between_tries == 3
+    unknown = figures(full, change=200_000)
+    assert (unknown.full_between_tries, unknown.measured_id) == (50, 0)
+
+
+def test_recomputing_is_expected_to_grow_with_the_sources() -> None:
+    history = [done(Action.FULL, 2_200, rows_in_sources=1_000_000)]
+    assert figures(*history).full_ms == 2_200
+    assert figures(*history, in_sources=10_000_000).full_ms == 20_200
+    assert figures(*history, in_sources=500_000).full_ms == 1_200
+
+
+def test_a_change_that_turned_out_impossible_counts_as_a_slow_one() -> None:
+    failed = done(Action.FULL, 5_000, failed_change_ms=1_000)
+    known = figures(failed)
+    assert (known.full_ms, known.differential_ms) == (4_000, 10_000)
+    assert prefers_full(known, 0.15) is not None
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[Catalog]:
+    with closing(Catalog.open(f"sqlite:///{tmp_path / 'catalog.db'}")) as opened:
+        yield opened
+
+
+def add(catalog: Catalog) -> StreamTable:
+    return catalog.add(new_table(), [])
+
+
+def note(catalog: Catalog, table: StreamTable, action: Action, ms: float) -> None:
+    """Write a refresh down as one that ended well."""
+    catalog.record_refresh(
+        table.name,
+        state=RefreshState.COMPLETED,
+        started_at=NOON,
+        action=action,
+        duration_ms=ms,
+        details={"change_rows": ROWS},
+    )
+
+
+def actions_of(catalog: Catalog, table: StreamTable, takes: dict[Action, float], count: int) -> str:
+    """Let AUTO choose so many times while both ways take always the same."""
+    chosen = ""
+    for _ in range(count):
+        known = gather(ROWS, 1_000_000, measured_of(catalog, table))
+        cheaper, remark = choose_full(catalog, table, known, 0.15)
+        action = Action.FULL if cheaper else Action.DIFFERENTIAL
+        assert not remark or (action is Action.DIFFERENTIAL and "tried again" in remark)
+        note(catalog, table, action, takes[action])
+        chosen += action[0]
+    return chosen
+
+
+def test_one_slow_change_does_not_decide_for_ever(catalog: Catalog) -> None:
+    table = add(catalog)
+    note(catalog, table, Action.FULL, 1_200)
+    note(catalog, table, Action.DIFFERENTIAL, 3_000)
+    takes = {Action.FULL: 1_200.0, Action.DIFFERENTIAL: 200.0}
+    assert actions_of(catalog, table, takes, 20) == "FFFFF" + "D" * 15
+
+
+def test_a_way_that_stays_slower_is_tried_rarely(catalog: Catalog) -> None:
+    table = add(catalog)
+    note(catalog, table, Action.FULL, 1_000)
+    takes = {Action.FULL: 1_000.0, Action.DIFFERENTIAL: 3_000.0}
+    assert (
+        actions_of(catalog, table, takes, 60)
+        == "D" + "F" * 6 + "D" + "F" * 20 + "D" + "F" * 20 + "D" + "F" * 10
+    )
+
+
+def test_tries_that_fail_for_want_of_something_end_in_recomputing(catalog: Catalog) -> None:
+    table = add(catalog)
+    note(catalog, table, Action.FULL, 1_000)
+    known = gather(ROWS, 1_000_000, measured_of(catalog, table))
+    for number in range(2):
+        table = catalog.find(table.name)
+        assert choose_full(catalog, table, known, 0.15) == (None, ""), number
+        catalog.record_refresh(
+            table.name,
+            state=RefreshState.FAILED,
+            started_at=NOON,
+            error="no memory",
+            details={"tried": Action.DIFFERENTIAL},
+        )
+    table = catalog.find(table.name)
+    assert choose_full(catalog, table, known, 0.15) == (
+        "the last 2 tries to take the change failed: no memory",
+        "",
+    )
+    note(catalog, table, Action.FULL, 1_000)
+    assert choose_full(catalog, catalog.find(table.name), known, 0.15) == (None, "")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Unpack
 
-from sqlalchemy import Connection, Row, and_, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, delete, func, insert, select, update
 
 from headrace.catalog import schema
 from headrace.catalog.database import Database
@@ -123,14 +123,17 @@ class History:
         Those of a table that had the name before are not among them.
         """
         query = select(*_columns).order_by(_history.c.id.desc()).limit(limit)
-        query = query.where(
-            _history.c.stream_table == name,
-            _history.c.stream_table_id == stream_table_id,
-            _history.c.state == RefreshState.COMPLETED,
-            _history.c.action.in_(actions),
-        )
+        query = query.where(_completed(stream_table_id, name, actions))
         with self._database.read() as connection:
             return [_record(row) for row in connection.execute(query)]
+
+    def count_completed(
+        self, stream_table_id: str, name: TableName, actions: Collection[Action], *, after: int
+    ) -> int:
+        """How many refreshes of one kind of a stream table ended well after a given one."""
+        query = select(func.count()).where(_completed(stream_table_id, name, actions), _history.c.id > after)
+        with self._database.read() as connection:
+            return int(connection.scalar(query) or 0)
 
     def running(self) -> list[RefreshRecord]:
         """The refreshes that have started and not ended, whether or not their process still lives."""
@@ -171,6 +174,15 @@ class History:
             break_dead_leases(connection, owner_is_dead)
             rows = connection.execute(update(_history).where(orphan).values(values).returning(*_columns))
             return sorted((_record(row) for row in rows), key=lambda record: record.id)
+
+
+def _completed(stream_table_id: str, name: TableName, actions: Collection[Action]) -> ColumnElement[bool]:
+    return and_(
+        _history.c.stream_table == name,
+        _history.c.stream_table_id == stream_table_id,
+        _history.c.state == RefreshState.COMPLETED,
+        _history.c.action.in_(actions),
+    )
 
 
 def _record(row: Row[Any]) -> RefreshRecord:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.catalog import Action, Catalog, RefreshRecord, RefreshState, StreamTable
 
+_FULL = (Action.FULL, Action.REINITIALIZE)
 # The reason of the refresh that fills a new table. It compiles and reads what later ones find at hand.
 FIRST_LOAD = "first load"
 
@@ -30,6 +32,14 @@ _MUCH_MORE = 4
 _ALIKE = 1.5
 # So many times quicker recomputing must promise to be where that is all that is known: one try tells more.
 _IF_UNTRIED = 2
+# What recomputing takes however few rows there are.
+_FIXED_MS = 200
+# Tries of the slower way may cost about a tenth of what all refreshes take; the first try of a size counts
+# less, since it compiles and reads what later ones find at hand.
+_TRIED_AGAIN, _TRIED_ONCE = 10, 3
+_FEWEST_BETWEEN, _MOST_BETWEEN = 3, 50
+# A try that fails so often in a row may fail for good.
+_FAILURES = 2
 
 
 @dataclass(frozen=True)
@@ -44,6 +54,25 @@ class Figures:
     """How many rows changed in the refresh from which the time of the change is expected."""
     at_most_ms: float | None = None
     """What the change would take if all that was measured grew with its size."""
+    measured_times: int = 0
+    """How many changes of about that size were measured."""
+    measured_id: int = 0
+    """The newest refresh that measured one; 0 where there is none."""
+
+    @property
+    def is_new(self) -> bool:
+        """Tell whether no change of about this size has been measured."""
+        return self.measured_rows is None or self.change_rows > _MUCH_MORE * self.measured_rows
+
+    @property
+    def full_between_tries(self) -> int:
+        """How many full refreshes shall lie between two tries of the change while it looks slower."""
+        ms = self.at_most_ms if self.is_new else self.differential_ms
+        if ms is None or not self.full_ms:
+            return _MOST_BETWEEN
+        weight = _TRIED_ONCE if self.measured_times == 1 else _TRIED_AGAIN
+        wanted = math.ceil(weight * (ms / self.full_ms - 1))
+        return max(_FEWEST_BETWEEN, min(wanted, _MOST_BETWEEN) if self.is_new else wanted)
 
     @property
     def ratio(self) -> float:
@@ -61,42 +90,127 @@ class Figures:
         }
 
 
+@dataclass(frozen=True)
+class _Measured:
+    """A change that was computed, or failed to be."""
+
+    id: int
+    rows: int
+    ms: float
+
+
+def choose_full(
+    catalog: Catalog, table: StreamTable, figures: Figures, threshold: float
+) -> tuple[str | None, str]:
+    """Say why AUTO recomputes, or None where it takes the change; and what is to be said of the change."""
+    failed = _failing(catalog, table)
+    if failed:
+        return failed, ""
+    cheaper = prefers_full(figures, threshold)
+    if cheaper is None:
+        return None, ""
+    passed = catalog.count_completed(table.id, table.name, _FULL, after=figures.measured_id)
+    if passed >= figures.full_between_tries:
+        return None, f"the change is tried again after {passed} full refreshes: {cheaper}"
+    return cheaper, ""
+
+
+def _failing(catalog: Catalog, table: StreamTable) -> str | None:
+    """Tell of changes that failed one after the other, as for want of memory, with nothing done since."""
+    if table.last_error is None:
+        return None
+    last = catalog.history(table.name, limit=_FAILURES)
+    tried = [
+        record
+        for record in last
+        if record.state is RefreshState.FAILED and record.details.get("tried") == Action.DIFFERENTIAL
+    ]
+    if len(tried) < _FAILURES:
+        return None
+    return f"the last {_FAILURES} tries to take the change failed: {tried[0].error}"
+
+
 def measured_of(catalog: Catalog, table: StreamTable) -> list[RefreshRecord]:
     """What is known of the refreshes of a table, the newest first."""
     of_both = [
-        *catalog.completed(table.id, table.name, (Action.FULL, Action.REINITIALIZE), _RECENT),
+        *catalog.completed(table.id, table.name, _FULL, _RECENT),
         *catalog.completed(table.id, table.name, (Action.DIFFERENTIAL,), _REMEMBERED),
     ]
     return sorted(of_both, key=lambda record: record.id, reverse=True)
 
 
-def gather(change_rows: int, source_rows: int, history: Sequence[RefreshRecord]) -> Figures:
-    """Expect of the next refresh what the last ones took, and more of a larger change."""
+def gather(
+    change_rows: int,
+    source_rows: int,
+    history: Sequence[RefreshRecord],
+    rows_in_sources: int | None = None,
+) -> Figures:
+    """Expect of the next refresh what the last ones took, and more of a larger change.
+
+    `source_rows` are those of the sources that changed, `rows_in_sources` those of all.
+    """
     done = [record for record in history if record.state is RefreshState.COMPLETED]
-    full_ms = _usual_of_full([r for r in done if r.action in {Action.FULL, Action.REINITIALIZE}])
-    changes = [r for r in done if r.action is Action.DIFFERENTIAL and r.duration_ms]
+    full_ms = _usual_of_full([r for r in done if r.action in _FULL], rows_in_sources)
+    changes = [r for r in done if r.action is Action.DIFFERENTIAL]
     # What one refresh takes to build hidden state, the next ones are spared.
-    builders = [r for r in changes if r.details.get("states_built")]
-    plain = [r for r in changes if not r.details.get("states_built")]
-    usual = _expected(change_rows, plain)
-    building = _expected(change_rows, builders[:1])
-    if usual is None and len(builders) > 1:
+    builders = _measured([r for r in changes if r.details.get("states_built")])
+    plain = _measured([r for r in changes if not r.details.get("states_built")]) + _failed(done)
+    usual = _similar(change_rows, plain)
+    building = _similar(change_rows, builders[:1])
+    if not usual and len(builders) > 1:
         # The state does not serve, since it is built again and again.
         usual = building
-    ms = usual[1] if usual is not None else None
-    if ms is not None and building is not None and _leaves_state_behind(done):
-        ms += max(0.0, building[1] - ms) / _SHARED_BY
-    bounds = [_expected(change_rows, some, power=1.0) for some in (plain, builders[:1])]
-    at_most = min((bound[1] for bound in bounds if bound is not None), default=None)
-    measured = usual[0] if usual is not None else None
-    return Figures(change_rows, source_rows, full_ms, ms, measured, at_most)
+    ms = _expected(change_rows, usual, plain)
+    build_ms = _expected(change_rows, building, builders)
+    if ms is not None and build_ms is not None and _leaves_state_behind(done):
+        ms += max(0.0, build_ms - ms) / _SHARED_BY
+    bounds = [
+        _expected(change_rows, some, [], power=1.0) for some in (_similar(change_rows, plain), building)
+    ]
+    figures = Figures(
+        change_rows,
+        source_rows,
+        full_ms,
+        ms,
+        measured_rows=_nearest(change_rows, usual) if usual else None,
+        at_most_ms=min((bound for bound in bounds if bound is not None), default=None),
+    )
+    if figures.is_new:
+        return figures
+    return replace(figures, measured_times=len(usual), measured_id=max(one.id for one in usual))
 
 
-def _usual_of_full(done: Sequence[RefreshRecord]) -> float | None:
+def _measured(done: Sequence[RefreshRecord]) -> list[_Measured]:
+    return [
+        _Measured(record.id, int(rows), record.duration_ms)
+        for record in done
+        if record.duration_ms and (rows := record.details.get("change_rows"))
+    ]
+
+
+def _failed(done: Sequence[RefreshRecord]) -> list[_Measured]:
+    """Changes that could not be computed, so that recomputing followed: they count twice what that cost."""
+    return [
+        _Measured(one.id, one.rows, 2 * one.ms)
+        for one in _measured([record for record in done if record.details.get("failed_change_ms")])
+    ]
+
+
+def _usual_of_full(done: Sequence[RefreshRecord], rows_now: int | None) -> float | None:
     """What recomputing takes; the first load tells of it only until another one has been measured."""
     later = [record for record in done if record.reason != FIRST_LOAD] or done
-    measured = [record.duration_ms for record in later if record.duration_ms]
-    return statistics.median(measured[:_RECENT]) if measured else None
+    measured = [_grown(record, rows_now) for record in later[:_RECENT] if record.duration_ms]
+    return statistics.median(measured) if measured else None
+
+
+def _grown(record: RefreshRecord, rows_now: int | None) -> float:
+    """What recomputing takes now: but for a fixed part as many times longer as there are more rows."""
+    ms = float(record.duration_ms or 0) - float(record.details.get("failed_change_ms") or 0)
+    rows_then = record.details.get("rows_in_sources")
+    if not rows_then or not rows_now:
+        return ms
+    fixed = min(ms, _FIXED_MS)
+    return fixed + (ms - fixed) * rows_now / int(rows_then)
 
 
 def _leaves_state_behind(done: Sequence[RefreshRecord]) -> bool:
@@ -107,12 +221,11 @@ def _leaves_state_behind(done: Sequence[RefreshRecord]) -> bool:
 
 def prefers_full(figures: Figures, threshold: float) -> str | None:
     """Say why recomputing is the cheaper way, or None where it is not."""
-    is_new = figures.measured_rows is None or figures.change_rows > _MUCH_MORE * figures.measured_rows
-    if is_new and figures.ratio > threshold and not _is_worth_a_try(figures):
+    if figures.is_new and figures.ratio > threshold and not _is_worth_a_try(figures):
         return f"{figures.ratio:.0%} of the source rows changed, over the threshold of {threshold:.0%}"
     if figures.full_ms is None or figures.differential_ms is None:
         return None
-    recomputing = figures.full_ms * (_IF_UNTRIED if is_new else 1)
+    recomputing = figures.full_ms * (_IF_UNTRIED if figures.is_new else 1)
     if figures.differential_ms - recomputing > _NOTICED_MS:
         return (
             f"the change would take about {figures.differential_ms:,.0f} ms, "
@@ -133,22 +246,32 @@ def _is_worth_a_try(figures: Figures) -> bool:
     return figures.at_most_ms is not None and figures.at_most_ms - figures.full_ms <= _RISKED_MS
 
 
+def _similar(change_rows: int, done: Sequence[_Measured]) -> list[_Measured]:
+    """The last changes whose size was nearest, as many times larger or smaller, the newest first."""
+    if not done:
+        return []
+    nearest = _nearest(change_rows, done)
+    similar = [one for one in done if nearest / _ALIKE <= one.rows <= nearest * _ALIKE]
+    return sorted(similar, key=lambda one: one.id, reverse=True)[:_RECENT]
+
+
+def _nearest(change_rows: int, done: Sequence[_Measured]) -> int:
+    return min(
+        (one.rows for one in done), key=lambda rows: max(rows, change_rows) / max(1, min(rows, change_rows))
+    )
+
+
 def _expected(
-    change_rows: int, done: Sequence[RefreshRecord], power: float = 0.5
-) -> tuple[int, float] | None:
-    """Scale the time of the refreshes whose change was nearest in size; give that size and the time.
+    change_rows: int, similar: Sequence[_Measured], done: Sequence[_Measured], power: float = 0.5
+) -> float | None:
+    """Scale the time of similar changes, and expect no more than any larger one took since.
 
     Looking for rows takes its time however many they are: in TPC-H ten times the change takes one to four
-    times as long, and only where the driver has no room for it more than ten.
+    times as long, and only where the driver has no room for it more than ten. Of two times the shorter is
+    taken, as one that compiled, or met a busy machine, says too much.
     """
-    sized = [
-        (int(rows), float(record.duration_ms))
-        for record in done
-        if record.duration_ms and (rows := record.details.get("change_rows"))
-    ]
-    if not sized:
+    if not similar:
         return None
-    nearest = min((rows for rows, _ in sized), key=lambda rows: abs(rows - change_rows))
-    similar = [(rows, ms) for rows, ms in sized if nearest / _ALIKE <= rows <= nearest * _ALIKE][:_RECENT]
-    scaled = [ms * max(1.0, change_rows / rows) ** power for rows, ms in similar]
-    return nearest, statistics.median(scaled)
+    scaled = [one.ms * math.pow(max(1.0, change_rows / one.rows), power) for one in similar]
+    larger = [one.ms for one in done if one.rows > change_rows * _ALIKE and one.id > similar[0].id]
+    return min([statistics.median_low(scaled), *larger])

@@ -29,9 +29,10 @@ from headrace.errors import HeadraceError
 from headrace.plan.repeatable import unrepeatable
 from headrace.refresh.blame import Blame, blame
 from headrace.refresh.by_state import StateChange, state_table
-from headrace.refresh.choice import FIRST_LOAD, Figures, gather, measured_of, prefers_full
+from headrace.refresh.choice import FIRST_LOAD, choose_full
 from headrace.refresh.definition import Definitions
 from headrace.refresh.differential import ComputedChange, compute_change, read_source_changes
+from headrace.refresh.estimate import Estimates
 from headrace.refresh.failure import NEEDS_A_PERSON, as_headrace_error, root_cause, storage_missing
 from headrace.refresh.guard import misread
 from headrace.refresh.intent import RefreshPlan, plan_refresh
@@ -39,12 +40,11 @@ from headrace.refresh.jobs import count_jobs
 from headrace.refresh.poison import name_poisoned_row
 from headrace.refresh.recover import recover
 from headrace.refresh.result import RefreshResult
-from headrace.refresh.sizes import RowCounts, Stored, stored_size
+from headrace.refresh.sizes import Stored, stored_size
 from headrace.refresh.task import Attempt, Decision, Gate, Task, Withheld
 from headrace.refresh.views import Views
 from headrace.refresh.watch import why_reinitialize
 from headrace.runtime.relations import describe
-from headrace.sources.changes import estimate_changes
 from headrace.sources.registry import Sources
 from headrace.sources.search import decoded_columns
 from headrace.sql.analysis import Analysis
@@ -72,7 +72,7 @@ class Refresher:
         self._owner = this_owner()
         self.sources = Sources(spark, source_rows)
         self.definitions = Definitions(spark, self.sources.pins)
-        self._row_counts = RowCounts()
+        self._estimates = Estimates(catalog, self.sources)
 
     def use(self, settings: Settings) -> None:
         """Take other settings from now on."""
@@ -160,21 +160,14 @@ class Refresher:
             return None
         if table.effective_mode == "FULL":
             return Decision(Action.FULL, f"{what}; {table.mode_reason}")
-        figures = self._figures(task, changed)
+        figures = self._estimates.figures(task, changed)
         if table.refresh_mode is RefreshMode.AUTO:
-            cheaper = prefers_full(figures, self._settings.change_ratio_threshold)
+            threshold = self._settings.change_ratio_threshold
+            cheaper, remark = choose_full(self._catalog, table, figures, threshold)
             if cheaper:
                 return Decision(Action.FULL, f"{what}; {cheaper}", figures=figures)
+            what = f"{what}; {remark}" if remark else what
         return Decision(Action.DIFFERENTIAL, what, tuple(changed), figures=figures)
-
-    def _figures(self, task: Task, changed: list[TableName]) -> Figures:
-        old = task.table.frontier or {}
-        change_rows = source_rows = 0
-        for name in changed:
-            source, now = self.sources.find(name), task.frontier[str(name)]
-            change_rows += estimate_changes(source, old[str(name)], now).rows
-            source_rows += self._row_counts.of(source, now) or 0
-        return gather(change_rows, source_rows, measured_of(self._catalog, task.table))
 
     def _carry_out_or_rebuild(self, task: Task, decision: Decision) -> RefreshResult:
         """Carry out a decision; where a change cannot be computed or applied but the query can, load anew."""
@@ -206,11 +199,15 @@ class Refresher:
         holds such a pair, and the pairs cancel in the sum, but an expression may fail on one of them.
         """
         reason = f"{decision.reason}; its change fails where the query does not: {root_cause(error)}"
-        result = self._carry_out(task, replace(decision, action=Action.FULL, reason=reason))
+        took = (time.perf_counter() - task.attempt.clock) * 1000
+        result = self._carry_out(
+            task, replace(decision, action=Action.FULL, reason=reason, failed_change_ms=took)
+        )
         self._catalog.raise_alert("fell_back_to_full", f"{task.table.name}: {reason}", task.table.name)
         return result
 
     def _carry_out(self, task: Task, decision: Decision) -> RefreshResult:
+        task.attempt.tried = decision
         if decision.action is Action.NO_DATA:
             return self._note_no_data(task, decision)
         if decision.action is Action.DIFFERENTIAL:
@@ -312,6 +309,7 @@ class Refresher:
         table = task.table
         marker = task.marker(self._start(task, decision), decision)
         before = task.storage.row_count()
+        details = self._estimates.of_full(task, decision)
         if not task.storage.exists() and describe(self._spark, table.name) is None:
             create_storage(self._spark, table.name, table.columns, cluster_by=table.cluster_by)
         new_schema = decision.action is Action.REINITIALIZE
@@ -331,7 +329,7 @@ class Refresher:
             "table_id": task.storage.table_id(),
             "reinitialize_reason": None,
         }
-        self._finish(marker, result, changes, decision)
+        self._finish(marker, result, changes, decision, details)
         if table.effective_mode == "DIFFERENTIAL" and (table.frontier is None or new_schema):
             self._guard_plan(table.name, analysis)
         return result
@@ -421,6 +419,7 @@ class Refresher:
             "data_timestamp": attempt.moment,
             "error_code": known.code,
             "error": str(known),
+            "details": {"tried": attempt.tried.action} if attempt.tried is not None else {},
         }
         if attempt.refresh is not None:
             self._catalog.finish_refresh(

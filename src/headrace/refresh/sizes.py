@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from headrace.catalog import SourceVersion
+from headrace.errors import HeadraceError
 from headrace.sources.changes import estimate_changes
 from headrace.sources.delta import DeltaSource
 
@@ -23,15 +25,18 @@ class RowCounts:
     def of(self, source: DeltaSource, at: SourceVersion) -> int | None:
         """Give the rows of a source at a version, or None where its statistics cannot be read."""
         known = self._known.get(source.location)
+        if known is not None and known[0] == at:
+            return known[1]
+        rows = None
         if known is not None and known[0].table_id == at.table_id and known[0].version <= at.version:
-            change = estimate_changes(source, known[0], at)
-            rows = known[1] + change.gained - change.lost
-        else:
-            counted = stored_size(source.location, at.version).rows
-            if counted is None:
-                return None
-            rows = counted
-        self._known[source.location] = (at, rows)
+            # Where the history in between is lost, the table is counted anew.
+            with suppress(HeadraceError):
+                change = estimate_changes(source, known[0], at)
+                rows = known[1] + change.gained - change.lost
+        if rows is None:
+            rows = stored_size(source.location, at.version).rows
+        if rows is not None:
+            self._known[source.location] = (at, rows)
         return rows
 
 

@@ -26,6 +26,8 @@ class Decision:
     changed: tuple[TableName, ...] = ()
     alert: str = ""
     figures: Figures | None = None
+    failed_change_ms: float | None = None
+    """What was spent on the change before it turned out to be impossible."""
 
 
 class Withheld(Exception):  # noqa: N818 - what a gate says, never shown as an error
@@ -44,7 +46,8 @@ Gate = Callable[[Action], None]
 class Attempt:
     """A refresh from its first moment; `refresh` is its row in the history once it has one.
 
-    Once its contents are `committed`, nothing that fails may write them again.
+    Once its contents are `committed`, nothing that fails may write them again. `tried` is what it set out to
+    do, and stays known when that fails.
     """
 
     table: StreamTable
@@ -55,6 +58,7 @@ class Attempt:
     will_retry: bool = False
     refresh: int | None = None
     committed: bool = False
+    tried: Decision | None = None
     started: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def pass_gate(self, action: Action) -> None:

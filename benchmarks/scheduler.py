@@ -22,6 +22,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+from deltalake import write_deltalake
+
 import headrace
 from headrace import Headrace
 from headrace.catalog import Dependency, NewStreamTable
@@ -69,10 +73,20 @@ def _lake() -> Iterator[Headrace]:
         yield hr
 
 
-def _fill(hr: Headrace, rows: int, start: int = 0) -> None:
+def _fill(hr: Headrace, rows: int, start: int = 0, source: str = SOURCE) -> None:
     hr.spark.sql(
-        f"INSERT INTO {SOURCE} SELECT id, CAST(id % 1000 AS INT), id % 97 FROM range({start}, {start + rows})"
+        f"INSERT INTO {source} SELECT id, CAST(id % 1000 AS INT), id % 97 FROM range({start}, {start + rows})"
     )
+
+
+def _append(hr: Headrace, rows: int, start: int) -> None:
+    """Add rows to each source by a writer other than Spark, which takes milliseconds."""
+    folder = Path((hr.spark.conf.get("spark.sql.warehouse.dir") or "").removeprefix("file:"))
+    ids = np.arange(start, start + rows)
+    columns = {"id": ids, "shop": (ids % 1000).astype(np.int32), "amount": ids % 97}
+    for table in hr.spark.catalog.listTables():
+        if table.name.startswith(SOURCE):
+            write_deltalake(folder / table.name, pa.table(columns), mode="append")
 
 
 def _tick(hr: Headrace) -> TickReport:
@@ -160,6 +174,17 @@ def _independent_windows(hr: Headrace) -> None:
         hr.create_stream_table(f"t{number}", query, refresh_mode=MODE)
 
 
+def _independent_sources(hr: Headrace) -> None:
+    """Tables whose change Spark computes, each over a source that no other one reads."""
+    rows = hr.spark.table(SOURCE).count()
+    for number in range(16):
+        source = f"{SOURCE}{number}"
+        hr.sql(f"CREATE TABLE {source} (id BIGINT, shop INT, amount BIGINT) USING delta")
+        _fill(hr, rows, source=source)
+        query = f"SELECT shop, STDDEV(amount) AS d, COUNT(*) AS n FROM {source} GROUP BY shop"
+        hr.create_stream_table(f"t{number}", query, refresh_mode=MODE)
+
+
 SHAPES: dict[str, Callable[[Headrace], None]] = {
     "chain of 10": _chain,
     "fan of 20": _fan,
@@ -167,6 +192,7 @@ SHAPES: dict[str, Callable[[Headrace], None]] = {
     "16 independent": _independent,
     "16 on the driver": _independent_on_driver,
     "16 windows": _independent_windows,
+    "16 sources": _independent_sources,
 }
 
 
@@ -181,7 +207,7 @@ def measure_shapes(hr: Headrace, options: argparse.Namespace) -> list[dict[str, 
         busy: dict[int, list[float]] = {1: [], 2: [], 4: []}
         for number in range(options.warm_up + options.rounds):
             for workers in walls:
-                _fill(hr, options.rows // 100, start=rows)
+                _append(hr, options.rows // 100, start=rows)
                 rows += options.rows // 100
                 hr.scheduler.workers.limit = workers
                 before = _processor_seconds(hr)

@@ -41,8 +41,8 @@ def write(location: Path, number: int) -> None:
 def held_memory(hr: Headrace) -> int:
     """Bytes that the JVM holds after it has thrown away what it can.
 
-    Of four collections one packs the heap; the others may leave dead room in it, up to a twentieth, that counts
-    as held.
+    Of four collections one packs the heap; the others may leave dead room in it, up to a twentieth, that
+    counts as held.
     """
     jvm = hr.spark._jvm
     assert jvm is not None

@@ -250,24 +250,22 @@ def test_a_way_that_stays_slower_is_tried_rarely(catalog: Catalog) -> None:
     )
 
 
-def test_tries_that_fail_for_want_of_something_end_in_recomputing(catalog: Catalog) -> None:
+@pytest.mark.parametrize("died", [False, True])
+def test_tries_that_fail_for_want_of_something_end_in_recomputing(catalog: Catalog, died: bool) -> None:
     table = add(catalog)
     note(catalog, table, Action.FULL, 1_000)
     known = gather(ROWS, 1_000_000, measured_of(catalog, table))
     for number in range(2):
-        table = catalog.find(table.name)
         assert choose_full(catalog, table, known, 0.15) == (None, ""), number
-        catalog.record_refresh(
-            table.name,
-            state=RefreshState.FAILED,
-            started_at=NOON,
-            error="no memory",
-            details={"tried": Action.DIFFERENTIAL},
-        )
-    table = catalog.find(table.name)
+        refresh = catalog.start_refresh(table.name, reason="", details={"tried": Action.DIFFERENTIAL})
+        if died:
+            catalog.fail_running(reason="no memory")
+        else:
+            details = {"tried": Action.DIFFERENTIAL}
+            catalog.finish_refresh(refresh, state=RefreshState.FAILED, error="no memory", details=details)
     assert choose_full(catalog, table, known, 0.15) == (
         "the last 2 tries to take the change failed: no memory",
         "",
     )
     note(catalog, table, Action.FULL, 1_000)
-    assert choose_full(catalog, catalog.find(table.name), known, 0.15) == (None, "")
+    assert choose_full(catalog, table, known, 0.15) == (None, "")

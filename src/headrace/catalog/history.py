@@ -43,8 +43,12 @@ class History:
         reason: str,
         data_timestamp: datetime | None = None,
         lease: Lease | None = None,
+        details: Mapping[str, Any] | None = None,
     ) -> int:
-        """Write down that a refresh runs; with the lease it runs under, its death is noticed for certain."""
+        """Write down that a refresh runs; with the lease it runs under, its death is noticed for certain.
+
+        What is told of it here is all that is known of it if it dies.
+        """
         with self._database.write() as connection:
             row = connection.execute(select(_tables.c.id).where(_tables.c.name == name)).first()
             if row is None:
@@ -57,6 +61,7 @@ class History:
                 "started_at": datetime.now(UTC),
                 "data_timestamp": data_timestamp,
                 "lease_token": lease.token if lease else None,
+                "details": dict(details or {}),
             }
             return int(
                 connection.execute(insert(_history).values(values).returning(_history.c.id)).scalar_one()

@@ -116,14 +116,16 @@ def choose_full(
 
 
 def _failing(catalog: Catalog, table: StreamTable) -> str | None:
-    """Tell of changes that failed one after the other, as for want of memory, with nothing done since."""
-    if table.last_error is None:
-        return None
-    last = catalog.history(table.name, limit=_FAILURES)
+    """Tell of changes that failed one after the other, as for want of memory, with nothing done since.
+
+    Those during which the process died are among them.
+    """
     tried = [
         record
-        for record in last
-        if record.state is RefreshState.FAILED and record.details.get("tried") == Action.DIFFERENTIAL
+        for record in catalog.history(table.name, limit=_FAILURES)
+        if record.stream_table_id == table.id
+        and record.state is RefreshState.FAILED
+        and record.details.get("tried") == Action.DIFFERENTIAL
     ]
     if len(tried) < _FAILURES:
         return None

@@ -207,7 +207,7 @@ class Refresher:
         return result
 
     def _carry_out(self, task: Task, decision: Decision) -> RefreshResult:
-        task.attempt.tried = decision
+        task.attempt.tried = decision.action
         if decision.action is Action.NO_DATA:
             return self._note_no_data(task, decision)
         if decision.action is Action.DIFFERENTIAL:
@@ -365,7 +365,11 @@ class Refresher:
         if attempt.refresh is not None:
             return attempt.refresh
         attempt.refresh = self._catalog.start_refresh(
-            task.table.name, reason=decision.reason, data_timestamp=attempt.moment, lease=attempt.lease
+            task.table.name,
+            reason=decision.reason,
+            data_timestamp=attempt.moment,
+            lease=attempt.lease,
+            details={"tried": decision.action},
         )
         return attempt.refresh
 
@@ -419,7 +423,7 @@ class Refresher:
             "data_timestamp": attempt.moment,
             "error_code": known.code,
             "error": str(known),
-            "details": {"tried": attempt.tried.action} if attempt.tried is not None else {},
+            "details": {"tried": attempt.tried} if attempt.tried is not None else {},
         }
         if attempt.refresh is not None:
             self._catalog.finish_refresh(

@@ -58,7 +58,7 @@ class Attempt:
     will_retry: bool = False
     refresh: int | None = None
     committed: bool = False
-    tried: Decision | None = None
+    tried: Action | None = None
     started: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def pass_gate(self, action: Action) -> None:

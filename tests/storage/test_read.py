@@ -25,7 +25,7 @@ def storage(lake: Headrace) -> Storage:
 
 def found(storage: Storage, keys: pa.Table, most: int = 100) -> Counter[tuple[object, ...]] | None:
     rows = stored_rows(storage, keys, keys.column_names, most=most)
-    return None if rows is None else Counter(tuple(row.values()) for row in rows.to_pylist())
+    return None if rows is None else Counter(tuple(row.values()) for row in rows.rows.to_pylist())
 
 
 def test_all_rows_of_the_keys_are_read_and_hidden_ones_are_not(storage: Storage) -> None:

@@ -124,14 +124,15 @@ def _by_replacement(statements: Statements, inputs: Inputs) -> TableChange:
 
     @cache
     def now() -> DataFrame:
-        return _kept_if_many(inputs.frame(statements.statement("now"), made), inputs)
+        return inputs.frame(statements.statement("now"), made)
 
     def on_driver(held: pa.Table) -> pa.Table | None:
         rows = inputs.rows(root, given) if root is not None and for_arrow else None
         return None if rows is None else rows.select(held.column_names).cast(held.schema)
 
     def by_spark(held: pa.Table) -> pa.Table | None:
-        return _fetched(now()) if _is_small(held) else None
+        # What is too large to come here is computed for nothing, unless Spark keeps it.
+        return _fetched(_kept_if_many(now(), inputs)) if _is_small(held) else None
 
     if few is not None:
         change = _replaced(task, few, statements, [on_driver, by_spark])

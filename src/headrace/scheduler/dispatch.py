@@ -23,8 +23,8 @@ from headrace.sql.names import TableName
 # What may pass by itself is tried so often within one tick.
 TRIES = 3
 _FIRST_PAUSE = 0.5
-# How soon to look again at a table that another process is refreshing.
-_HELD_PAUSE = 0.2
+# How soon to look again at a table that another process is refreshing: at first, and at the latest.
+_FIRST_LOOK, _LAST_LOOK = 0.02, 0.2
 # Tables without a lag of their own or of a reader come last.
 _NO_LAG = float("inf")
 
@@ -40,6 +40,8 @@ class _Job:
     tick: Tick = field(compare=False)
     name: TableName = field(compare=False)
     tries: int = field(default=0, compare=False)
+    pause: float = field(default=_FIRST_LOOK, compare=False)
+    """Until the next look, where another process is at it."""
 
 
 class Dispatcher:
@@ -142,7 +144,8 @@ class Dispatcher:
     def _end(self, job: _Job, done: Attempted) -> None:
         self.running.pop(job.name, None)
         if done.outcome is None:
-            self._again(job, _HELD_PAUSE)
+            self._again(job, job.pause)
+            job.pause = min(2 * job.pause, _LAST_LOOK)
             return
         job.tries += 1
         error = done.outcome.error

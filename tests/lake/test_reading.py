@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
+from deltalake.transaction import AddAction
 
 from headrace import Headrace
 from headrace.catalog import SourceVersion
+from headrace.refresh.jobs import count_jobs
+from headrace.storage.data_files import write_data_file
 from headrace.storage.read import source_rows
 from headrace.storage.table import Storage
 from tests.lake_algebra.play import rows_of
@@ -72,3 +79,38 @@ def test_files_are_read_only_where_they_are_the_rows(sources: Headrace, kind: st
         assert source_rows(sources.spark, log, older) is None, "an older version is Delta's to find"
         another = SourceVersion(version=newest, table_id="another")
         assert source_rows(sources.spark, log, another) is None
+
+
+def test_hundreds_of_files_are_read_without_a_job_to_list_them(lake: Headrace) -> None:
+    lake.sql("CREATE TABLE many (id BIGINT, name STRING) USING delta")
+    (location,) = lake.sql("DESCRIBE DETAIL many").select("location").first()
+    location = location.removeprefix("file:")
+    schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
+    parts = [pa.table({"id": [n, n], "name": [f"n{n}", None]}, schema=schema) for n in range(150)]
+    actions = [AddAction(**written(location, part)) for part in parts]
+    # Spark learns of these files only when it reads them.
+    DeltaTable(location).create_write_transaction(actions, mode="append", schema=schema, partition_by=[])
+    log = Storage(location, "").log
+    newest = log.newest_version()
+    assert newest is not None
+    at = SourceVersion(version=newest, table_id=Storage(location, "").table_id())
+    with count_jobs(lake.spark, "read many files") as jobs:
+        frame = source_rows(lake.spark, log, at)
+        assert frame is not None
+        read = frame.toArrow()
+    assert jobs.count == 1, "the one that reads them"
+    assert rows_of(read) == rows_of(pa.concat_tables(parts))
+    assert rows_of(read) == rows_of(lake.spark.table("many").toArrow())
+
+
+def written(location: str, rows: pa.Table) -> dict[str, Any]:
+    """Write a data file and say of it what a commit says."""
+    add = write_data_file(location, rows)
+    return {
+        "path": add["path"],
+        "size": add["size"],
+        "partition_values": {},
+        "modification_time": add["modificationTime"],
+        "data_change": True,
+        "stats": add["stats"],
+    }

@@ -160,6 +160,8 @@ def _session_options(settings: Settings, warehouse: Path) -> dict[str, str]:
         "spark.databricks.delta.snapshotPartitions": "2",
         "spark.databricks.delta.writeChecksumFile.enabled": "false",
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(cores),
+        # Up to so many files that are named one by one are looked at here, not by a job of Spark's.
+        "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000",
         **{
             key: value
             for key, value in settings.spark_conf.items()

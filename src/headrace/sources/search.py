@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -199,19 +200,15 @@ class _File:
         return [found[column.physical] for column in fields]
 
     def _key(self, column: Field) -> Key:
-        # Only a table that was written by other means than Delta's gives a new file the name of an old one.
-        stat = os.stat(locate(self.location, self.piece.path)[1])
         partition = self.piece.partition.get(column.physical)
         kind = str(column.type), str(sorted(column.metadata.items()))
-        return (
-            self.location,
-            self.piece.path,
-            stat.st_mtime_ns,
-            stat.st_size,
-            column.physical,
-            *kind,
-            partition,
-        )
+        return (*self._identity, column.physical, *kind, partition)
+
+    @cached_property
+    def _identity(self) -> Key:
+        # Only a table that was written by other means than Delta's gives a new file the name of an old one.
+        stat = os.stat(locate(self.location, self.piece.path)[1])
+        return self.location, self.piece.path, stat.st_mtime_ns, stat.st_size
 
     def _find_by_slices(self, tests: Mapping[str, pa.Array]) -> pa.Table:
         with opened(self.location, self.piece, self.wanted) as file:

@@ -23,7 +23,7 @@ from headrace.plan.hidden import WEIGHT
 from headrace.sources.arrow_types import UndecodableError
 from headrace.sources.difference import whole_table
 from headrace.sources.driver import read_rows
-from headrace.sources.frames import CHAR_TYPE, spark_schema
+from headrace.sources.frames import CHAR_TYPE, read_files, spark_schema
 from headrace.sources.log import DeltaLog
 from headrace.sources.parquet import Wanted, empty_rows
 from headrace.sources.search import read_matching
@@ -42,6 +42,7 @@ from headrace.storage.table import Storage
 # Spark takes these in a path for a pattern or a code.
 _PATTERNS = set("*?[]{}%\\")
 # Beyond this Spark lists files with a job of its own.
+_LISTED_AT_ONCE = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 _MOST_FILES = 32
 # What the driver reads whole, to join a change with it.
 _SMALL_BYTES = 16 << 20
@@ -256,9 +257,9 @@ def _frame(
     if reading_obstacle(snapshot):
         return None
     files = wanted.select(snapshot.files) if wanted is not None else snapshot.files
-    if len(files) > _MOST_FILES:
+    if len(files) > _MOST_FILES and len(files) > int(spark.conf.get(_LISTED_AT_ONCE) or 0):
         return None
     schema = StructType.fromJson(json.loads(snapshot.metadata["schemaString"]))
     if not files:
         return spark.createDataFrame([], schema)
-    return spark.read.schema(schema).parquet(*(f"{log.location}/{file.path}" for file in files))
+    return read_files(spark, schema, [f"{log.location}/{file.path}" for file in files])

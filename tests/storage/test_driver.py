@@ -18,12 +18,13 @@ from headrace.errors import HeadraceError
 from headrace.sources.search import decoded_columns
 from headrace.storage import data_files
 from headrace.storage import snapshot as snapshots
-from headrace.storage.apply import Limits, Path, driver
+from headrace.storage.apply import Limits, Path, driver, search
 from headrace.storage.apply import run as apply_run
 from headrace.storage.apply.change import Located
 from headrace.storage.apply.driver import locate
 from headrace.storage.apply.search import find_rows
 from headrace.storage.commit import commit_draft
+from headrace.storage.identity import Integers
 from headrace.storage.marker import read_marker
 from headrace.storage.reach import driver_obstacle
 from headrace.storage.snapshot import read_snapshot
@@ -56,6 +57,43 @@ def test_random_changes_leave_exactly_the_expected_rows(model: Model, path: Path
         assert applied.inserted == sum(weight for weight in change.values() if weight > 0)
         assert applied.deleted == -sum(weight for weight in change.values() if weight < 0)
         assert model.storage.log.newest_version() == before + (1 if change else 0)
+
+
+def test_rows_of_large_tables_are_found_by_one_column_where_it_tells_them_apart(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that agree in it, NULLs, copies and rows hidden before: what is left is exact in every case."""
+    monkeypatch.setattr(search, "_LARGE_BYTES", -1)
+    ways: Counter[bool] = Counter()
+    by_one = search._found_by_one_column
+
+    def noting(*given: object) -> dict[str, Integers] | None:
+        found = by_one(*given)  # type: ignore[arg-type]  # as they come
+        ways[found is not None] += 1
+        return found
+
+    monkeypatch.setattr(search, "_found_by_one_column", noting)
+    rng = random.Random(11)
+    for number in range(120):
+        change = random_change(rng, model.rows, size=4)
+        for spread in rng.sample(range(400), k=6):
+            change[row(spread)] += 1
+        model.apply(Counter(change), Path.VECTORS if number % 2 else None)
+        assert stored(model) == model.rows
+    assert min(ways[True], ways[False]) > 10, ways
+
+
+def test_one_column_does_not_hide_that_other_values_are_stored(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "_LARGE_BYTES", -1)
+    for number in range(3):
+        model.apply(Counter({row(number): 1, row(number + 10): 1}))
+    altered = (*row(1)[:4], "altered", *row(1)[5:])
+    change = model.change(Counter({altered: -1}))
+    with pytest.raises(HeadraceError, match="storage_lacks_rows"):
+        apply_run.apply_change(model.storage, change, model.marker(), spark=None, path=Path.VECTORS)  # type: ignore[arg-type]  # needs no Spark
+    assert stored(model) == model.rows
 
 
 @pytest.mark.parametrize("path", DRIVER)

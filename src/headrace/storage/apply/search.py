@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from headrace.storage.apply.change import WEIGHT
 from headrace.storage.apply.skipping import FileFilter
-from headrace.storage.data_files import read_columns
+from headrace.storage.data_files import read_columns, rows_at
 from headrace.storage.identity import (
     Integers,
     comparable,
@@ -32,6 +32,9 @@ _BATCH_ROWS = 200_000
 
 # Candidates per lost row beyond which another column is asked before all of them are compared.
 _ENOUGH = 4
+
+# Beyond so much, compressed, decoding all columns takes longer than all else, and they are not kept.
+_LARGE_BYTES = 64 << 20
 
 Positions = Mapping[str, Integers]
 
@@ -57,10 +60,15 @@ def find_rows(snapshot: Snapshot, losses: pa.Table, match: Sequence[str]) -> Fou
     """Find the lost rows by their values in the columns `match`, newest files first.
 
     The most telling column narrows each file to few candidates; all columns decide. The search ends when
-    every copy is found, so a change of recent rows reads recent files alone.
+    every copy is found, so a change of recent rows reads recent files alone. Of many files one column is read
+    where it decides alone.
     """
     search = _Search(losses, match)
     files = FileFilter(losses, match).select(snapshot.files)
+    if len(files) > 1 and sum(file.size for file in files) > _LARGE_BYTES:
+        positions = _found_by_one_column(snapshot, files, search)
+        if positions is not None:
+            return Found(positions, 0)
     for batch in _batches(_candidates(snapshot, files, search), search):
         search.settle(batch)
         if search.missing == 0:
@@ -77,6 +85,12 @@ class _Search:
         self._wanted: Integers = losses[WEIGHT].to_numpy().astype(np.int64)
         self._parts: dict[str, list[Integers]] = {}
         self.narrowing = _narrowing_columns(losses, match)
+        self.lead = self.narrowing[0] if self.narrowing else self.match[0]
+
+    @property
+    def wanted(self) -> Integers:
+        """How many copies of each lost row are not found yet."""
+        return self._wanted
 
     @property
     def missing(self) -> int:
@@ -108,6 +122,46 @@ class _Search:
             start = end
 
 
+def _found_by_one_column(
+    snapshot: Snapshot, files: Sequence[DataFile], search: _Search
+) -> dict[str, Integers] | None:
+    """Find rows by their most telling column alone; None where others have the same values in it.
+
+    All lost rows are stored. Where no more rows than these agree with them in one column, they are the ones.
+    In one file all columns are compared nevertheless: what is stored may not be what it should be.
+    """
+    lead, losses = search.lead, search.losses
+    if not search.narrowing or not 0 < losses.num_rows == distinct_count(losses[lead]):
+        return None
+    values = comparable(losses[lead]).combine_chunks()
+
+    def look(file: DataFile) -> tuple[Integers, Integers]:
+        """Give the positions of rows with one of the values, and which one each has."""
+        column = read_columns(snapshot, file.path, [lead])[lead]
+        which = pc.index_in(comparable(column), value_set=values)
+        positions = _visible(snapshot, file, np.flatnonzero(np.asarray(which.is_valid())))
+        return positions, which.take(pa.array(positions)).to_numpy().astype(np.int64)
+
+    newest_first = _newest_first(files)
+    with ThreadPoolExecutor(os.cpu_count() or 2) as pool:
+        found = {file.path: hit for file, hit in zip(newest_first, pool.map(look, newest_first), strict=True)}
+    found = {path: hit for path, hit in found.items() if len(hit[0])}
+    met = np.concatenate([np.zeros(0, dtype=np.int64), *(which for _, which in found.values())])
+    if not np.array_equal(np.bincount(met, minlength=losses.num_rows), search.wanted):
+        return None
+    path, (positions, which) = next(iter(found.items()))
+    rows = rows_at(snapshot, path, positions).select(search.match)
+    expected = losses.select(search.match).take(pa.array(which)).cast(rows.schema)
+    codes = row_codes(pa.concat_tables([rows, expected]), search.match)
+    if not np.array_equal(codes[: len(positions)], codes[len(positions) :]):
+        return None
+    return {path: positions for path, (positions, _) in found.items()}
+
+
+def _newest_first(files: Sequence[DataFile]) -> list[DataFile]:
+    return sorted(files, key=lambda file: -int(file.add.get("modificationTime", 0)))
+
+
 def _narrowing_columns(losses: pa.Table, match: Sequence[str]) -> list[str]:
     """Order the columns that Arrow can search by, the one with most distinct values first."""
     plain = [column for column in match if not is_nested(losses.schema.field(column).type)]
@@ -116,9 +170,8 @@ def _narrowing_columns(losses: pa.Table, match: Sequence[str]) -> list[str]:
 
 def _candidates(snapshot: Snapshot, files: Sequence[DataFile], search: _Search) -> Iterator[_Candidates]:
     """Read files a few at a time, newest first."""
-    newest_first = sorted(files, key=lambda file: -int(file.add.get("modificationTime", 0)))
     workers = os.cpu_count() or 2
-    remaining = iter(newest_first)
+    remaining = iter(_newest_first(files))
     with ThreadPoolExecutor(workers) as pool:
         while group := list(islice(remaining, workers)):
             yield from pool.map(lambda file: _narrow(snapshot, file, search), group)
@@ -126,7 +179,7 @@ def _candidates(snapshot: Snapshot, files: Sequence[DataFile], search: _Search) 
 
 def _narrow(snapshot: Snapshot, file: DataFile, search: _Search) -> _Candidates:
     """Keep the rows of a file that agree with some lost row in one column after another, while many do."""
-    lead = search.narrowing[0] if search.narrowing else search.match[0]
+    lead = search.lead
     first = read_columns(snapshot, file.path, [lead])
     positions: Integers = np.arange(first.num_rows, dtype=np.int64)
     if search.narrowing:

@@ -66,7 +66,8 @@ def locate(snapshot: Snapshot, change: TableChange) -> Positions:
         return change.located.positions
     match = change.key or tuple(snapshot.arrow_schema.names)
     losses = conform_weighted(change.losses, snapshot.arrow_schema)
-    found = find_rows(snapshot, losses, match)
+    # A stream table has what its query had, so that a row which the query lost is among its rows.
+    found = find_rows(snapshot, losses, match, stored=True)
     if found.missing:
         raise rows_missing(snapshot.location, found.missing)
     return found.positions

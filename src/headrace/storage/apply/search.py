@@ -56,16 +56,16 @@ class _Candidates:
     rows: pa.Table
 
 
-def find_rows(snapshot: Snapshot, losses: pa.Table, match: Sequence[str]) -> Found:
+def find_rows(snapshot: Snapshot, losses: pa.Table, match: Sequence[str], *, stored: bool = False) -> Found:
     """Find the lost rows by their values in the columns `match`, newest files first.
 
     The most telling column narrows each file to few candidates; all columns decide. The search ends when
-    every copy is found, so a change of recent rows reads recent files alone. Of many files one column is read
-    where it decides alone.
+    every copy is found, so a change of recent rows reads recent files alone. Who knows that all of them are
+    `stored` spares reading the other columns of many files where one column decides alone.
     """
     search = _Search(losses, match)
     files = FileFilter(losses, match).select(snapshot.files)
-    if len(files) > 1 and sum(file.size for file in files) > _LARGE_BYTES:
+    if stored and len(files) > 1 and sum(file.size for file in files) > _LARGE_BYTES:
         positions = _found_by_one_column(snapshot, files, search)
         if positions is not None:
             return Found(positions, 0)
@@ -127,8 +127,8 @@ def _found_by_one_column(
 ) -> dict[str, Integers] | None:
     """Find rows by their most telling column alone; None where others have the same values in it.
 
-    All lost rows are stored. Where no more rows than these agree with them in one column, they are the ones.
-    In one file all columns are compared nevertheless: what is stored may not be what it should be.
+    All lost rows should be stored. Where no more rows than these agree with them in one column, they are the
+    ones. In one file all columns are compared nevertheless: what is stored may not be what it should be.
     """
     lead, losses = search.lead, search.losses
     if not search.narrowing or not 0 < losses.num_rows == distinct_count(losses[lead]):

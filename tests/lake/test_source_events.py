@@ -60,6 +60,37 @@ def test_a_widened_type_reinitializes(totals: Headrace) -> None:
     holds_its_query(totals)
 
 
+def test_a_column_renamed_without_a_write_is_told_at_once(totals: Headrace) -> None:
+    totals.sql("ALTER TABLE orders SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
+    assert refreshed(totals, "totals").action == "NO_DATA"
+    totals.sql("ALTER TABLE orders RENAME COLUMN amount TO price")
+    with pytest.raises(HeadraceError, match=r"amount.*price") as failure:
+        totals.refresh_stream_table("totals")
+    assert failure.value.code == "schema_changed"
+    totals.sql("ALTER TABLE orders RENAME COLUMN price TO amount")
+    assert refreshed(totals, "totals").action == "NO_DATA"
+    assert totals.catalog.find(totals.qualify("totals")).status == "ACTIVE"
+    totals.sql("INSERT INTO orders VALUES (8, 8, 8)")
+    assert refreshed(totals, "totals").action == "DIFFERENTIAL"
+    holds_its_query(totals)
+
+
+def test_a_column_dropped_and_added_again_without_a_write_reinitializes(totals: Headrace) -> None:
+    """Its values are gone, though its name and type are what they were."""
+    totals.sql("ALTER TABLE orders SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
+    totals.sql("ALTER TABLE orders DROP COLUMN amount")
+    with pytest.raises(HeadraceError, match="amount") as failure:
+        totals.refresh_stream_table("totals")
+    assert failure.value.code == "schema_changed"
+    totals.sql("ALTER TABLE orders ADD COLUMN amount DECIMAL(10,2)")
+    assert refreshed(totals, "totals").action == "REINITIALIZE"
+    assert {row[1] for row in rows(totals, "SELECT * FROM totals")} == {None}
+    holds_its_query(totals)
+    totals.sql("INSERT INTO orders (id, customer, amount) VALUES (8, 1, 8)")
+    assert refreshed(totals, "totals").action == "DIFFERENTIAL"
+    holds_its_query(totals)
+
+
 def test_a_source_made_anew_reinitializes(totals: Headrace) -> None:
     totals.sql("DROP TABLE orders")
     totals.sql("CREATE TABLE orders (id INT, customer INT, amount DECIMAL(10,2)) USING delta")

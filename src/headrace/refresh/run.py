@@ -142,18 +142,22 @@ class Refresher:
         if table.frontier is None:
             return Decision(Action.FULL, FIRST_LOAD)
         changed = self.sources.changed(table.frontier, task.frontier, task.analysis.sources)
-        if changed or task.analysis.views:
-            decision = self._decide_on_changes(task, changed)
+        redescribed = self.sources.redescribed(table.frontier, task.frontier, task.analysis.sources)
+        if changed or redescribed or task.analysis.views:
+            decision = self._decide_on_changes(task, changed, redescribed)
             if decision is not None:
                 return decision
         if task.analysis.time_dependent:
             return Decision(Action.FULL, "the query depends on the current time")
         return Decision(Action.NO_DATA, "no source changed")
 
-    def _decide_on_changes(self, task: Task, changed: list[TableName]) -> Decision | None:
+    def _decide_on_changes(
+        self, task: Task, changed: list[TableName], redescribed: list[TableName]
+    ) -> Decision | None:
         """Take the change or the whole, as the mode says or as it is cheaper."""
         table, what = task.table, f"{', '.join(map(str, changed))} changed"
-        anew = why_reinitialize(self.sources, table, task.analysis, task.frontier, changed)
+        looked_at = list(dict.fromkeys((*changed, *redescribed)))
+        anew = why_reinitialize(self.sources, table, task.analysis, task.frontier, looked_at)
         if anew:
             return Decision(Action.REINITIALIZE, anew, alert="reinitialize_needed")
         if not changed:

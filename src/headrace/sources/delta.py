@@ -57,6 +57,11 @@ class DeltaSource:
         commits = self.log.commits(old.version, new.version)
         return any(commit is None or commit.changes_data for commit in commits)
 
+    def redescribed(self, old: SourceVersion, new: SourceVersion) -> bool:
+        """Tell whether columns may differ between two versions, though no row was written."""
+        commits = self.log.commits(old.version, new.version)
+        return any(commit is not None and commit.metadata is not None for commit in commits)
+
 
 def source_missing(name: TableName) -> HeadraceError:
     return HeadraceError(

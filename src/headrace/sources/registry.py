@@ -50,6 +50,13 @@ class Sources:
         """List the sources whose rows may differ between two frontiers."""
         return [name for name in names if self._changed(name, old.get(str(name)), new[str(name)])]
 
+    def redescribed(self, old: Frontier, new: Frontier, names: Iterable[TableName]) -> list[TableName]:
+        """List the sources whose columns may differ between two frontiers."""
+        pairs = [(name, old.get(str(name)), new[str(name)]) for name in names]
+        return [
+            name for name, was, now in pairs if was and was != now and self.find(name).redescribed(was, now)
+        ]
+
     def _changed(self, name: TableName, old: SourceVersion | None, new: SourceVersion) -> bool:
         if old is None or old == new:
             return old is None

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import nullcontext
 
 import pytest
 
+import headrace
 from headrace import Headrace, HeadraceError
 from headrace.catalog import Action
+from headrace.catalog.database import sqlite_url
 from tests.conftest import refreshed, rows
 
 TOTALS = "SELECT customer, SUM(amount) AS total FROM orders GROUP BY customer"
@@ -17,6 +20,13 @@ TOTALS = "SELECT customer, SUM(amount) AS total FROM orders GROUP BY customer"
 def totals(shop: Headrace) -> Headrace:
     shop.sql(f"CREATE STREAM TABLE totals REFRESH MODE DIFFERENTIAL AS {TOTALS}")
     return shop
+
+
+@pytest.fixture
+def twin(shop: Headrace) -> Iterator[Headrace]:
+    """What another process would be: the same catalog and tables, and no memory of either."""
+    with headrace.connect(spark=shop.spark, catalog_url=sqlite_url(shop.settings.catalog_file)) as hr:
+        yield hr
 
 
 def holds_its_query(hr: Headrace) -> None:
@@ -89,6 +99,57 @@ def test_a_column_dropped_and_added_again_without_a_write_reinitializes(totals: 
     totals.sql("INSERT INTO orders (id, customer, amount) VALUES (8, 1, 8)")
     assert refreshed(totals, "totals").action == "DIFFERENTIAL"
     holds_its_query(totals)
+
+
+def test_a_type_widened_without_a_write_is_followed_by_sums_of_the_new_type(totals: Headrace) -> None:
+    totals.sql("ALTER TABLE orders SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
+    totals.sql("INSERT INTO orders VALUES (8, 1, 0.25)")
+    assert refreshed(totals, "totals").action == "DIFFERENTIAL"
+    totals.sql("ALTER TABLE orders ALTER COLUMN amount TYPE DECIMAL(14,4)")
+    assert refreshed(totals, "totals").action == "REINITIALIZE"
+    holds_its_query(totals)
+    before = rows(totals, "SELECT * FROM totals")
+    totals.sql("INSERT INTO orders VALUES (9, 1, 0.1234)")
+    assert refreshed(totals, "totals").action == "DIFFERENTIAL"
+    assert rows(totals, "SELECT * FROM totals") != before
+    holds_its_query(totals)
+
+
+def test_a_type_widened_is_followed_by_those_who_saw_the_old_one(totals: Headrace, twin: Headrace) -> None:
+    totals.sql("ALTER TABLE orders SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
+    totals.sql("INSERT INTO orders VALUES (8, 1, 0.25)")
+    assert refreshed(twin, "totals").action == "DIFFERENTIAL"
+    totals.sql("ALTER TABLE orders ALTER COLUMN amount TYPE DECIMAL(14,4)")
+    assert refreshed(totals, "totals").action == "REINITIALIZE"
+    before = rows(totals, "SELECT * FROM totals")
+    totals.sql("INSERT INTO orders VALUES (9, 1, 0.1234)")
+    assert refreshed(twin, "totals").action == "DIFFERENTIAL"
+    assert rows(totals, "SELECT * FROM totals") != before
+    holds_its_query(totals)
+
+
+def test_a_star_means_the_columns_there_were(shop: Headrace, twin: Headrace) -> None:
+    shop.sql("CREATE STREAM TABLE st REFRESH MODE DIFFERENTIAL AS SELECT * FROM orders WHERE amount > 1")
+    shop.sql("ALTER TABLE orders ADD COLUMN note STRING")
+    for number, hr in enumerate([shop, twin], start=8):
+        hr.sql(f"INSERT INTO orders VALUES ({number}, 8, 8, 'x')")
+        result = refreshed(hr, "st")
+        assert (result.action, result.rows_inserted) == ("DIFFERENTIAL", 1)
+        assert rows(hr, "SELECT * FROM st") == rows(
+            hr, "SELECT id, customer, amount FROM orders WHERE amount > 1"
+        )
+    assert not any(hr.verify("st").missing for hr in (shop, twin))
+
+
+def test_a_column_that_a_star_means_is_missed(shop: Headrace, twin: Headrace) -> None:
+    shop.sql("CREATE STREAM TABLE st REFRESH MODE DIFFERENTIAL AS SELECT * FROM orders")
+    shop.sql("ALTER TABLE orders SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
+    shop.sql("ALTER TABLE orders DROP COLUMN customer")
+    for hr in (shop, twin):
+        with pytest.raises(HeadraceError, match="column customer is gone") as failure:
+            hr.refresh_stream_table("st")
+        assert failure.value.code == "schema_changed"
+        assert hr.catalog.find(hr.qualify("st")).status == "ERROR"
 
 
 def test_a_source_made_anew_reinitializes(totals: Headrace) -> None:

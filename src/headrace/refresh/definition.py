@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.catalog import Frontier, StreamTable
@@ -9,26 +12,32 @@ from headrace.errors import HeadraceError
 from headrace.plan.build import Plan, plan_query
 from headrace.runtime.functions import UserFunctions, user_functions
 from headrace.runtime.relations import resolve
+from headrace.sources.check import column_types
 from headrace.sources.pins import Pins, at_version
-from headrace.sql.analysis import Analysis, analyze
-from headrace.sql.names import quote
+from headrace.sources.state import TableState
+from headrace.sql.analysis import Analysis, Table, View, analyze
+from headrace.sql.names import TableName, quote
+
+# The columns of each source that a stream table was defined over.
+ReadColumns = Mapping[TableName, Sequence[str]]
 
 
 class Definitions:
     """Analyses of defining queries, kept until the definition changes."""
 
-    def __init__(self, spark: SparkSession, pins: Pins) -> None:
+    def __init__(self, spark: SparkSession, pins: Pins, recorded: Callable[[TableName], ReadColumns]) -> None:
         self._spark = spark
         self.pins = pins
-        self._kept: dict[tuple[str, str], Analysis] = {}
-        self._plans: dict[tuple[str, tuple[str, ...]], Plan] = {}
+        self._recorded = recorded
+        self._kept: dict[tuple[str, ...], Analysis] = {}
+        self._plans: dict[tuple[object, ...], Plan] = {}
         self._functions: dict[str, UserFunctions] = {}
 
     def of(self, table: StreamTable, *, fresh: bool = False) -> Analysis:
         """Analyse a stream table's query; `fresh` looks at the sources' schemas again."""
-        key = (table.query, table.current_schema)
+        key = (table.query, table.current_schema, table.expanded_query)
         if fresh or key not in self._kept:
-            self._kept[key] = self.analyze(*key)
+            self._kept[key] = self._as_recorded(table) or self.analyze(table.query, table.current_schema)
         return self._kept[key]
 
     def current(self, table: StreamTable) -> Analysis:
@@ -36,12 +45,53 @@ class Definitions:
         analysis = self.of(table)
         return self.of(table, fresh=True) if analysis.views else analysis
 
+    def at(
+        self, table: StreamTable, analysis: Analysis, state_of: Callable[[TableName], TableState]
+    ) -> Analysis:
+        """Analyse a query again if its sources have columns of other types than it was analysed with."""
+        for name, source in analysis.tables.items():
+            now = column_types(state_of(name))
+            if any(now.get(column.name.casefold()) != column.type for column in source.columns):
+                return self.of(table, fresh=True)
+        return analysis
+
+    def columns_read(self, table: StreamTable, analysis: Analysis) -> ReadColumns:
+        """Tell which columns of each source the query reads, those among them that are gone by now."""
+        recorded = self._recorded(table.name)
+        return {
+            name: list(dict.fromkeys((*columns, *recorded.get(name, ()))))
+            for name, columns in analysis.sources.items()
+        }
+
+    def _as_recorded(self, table: StreamTable) -> Analysis | None:
+        """Analyse with the columns that the sources had when the query was written: a `*` means these.
+
+        None where it means something else by now, as when a view has another text.
+        """
+        recorded = self._recorded(table.name)
+
+        def resolved(name: TableName) -> Table | View | None:
+            found = resolve(self._spark, name)
+            if not isinstance(found, Table) or name not in recorded:
+                return found
+            known = {column.casefold() for column in recorded[name]}
+            kept = tuple(column for column in found.columns if column.name.casefold() in known)
+            return replace(found, columns=kept or found.columns[:1])
+
+        try:
+            analysis = analyze(table.query, current_schema=table.current_schema, resolve=resolved)
+        except HeadraceError:
+            return None
+        return analysis if analysis.expanded == table.expanded_query else None
+
     def plan(self, table: StreamTable, analysis: Analysis) -> Plan:
         """Plan a stream table's query as operators."""
         return self.plan_of(analysis, tuple(name for name, _ in table.columns))
 
     def plan_of(self, analysis: Analysis, output: tuple[str, ...]) -> Plan:
-        key = (analysis.expanded, output)
+        # The same text means other types when a source's columns are widened.
+        sources = tuple((name, table.columns) for name, table in sorted(analysis.tables.items()))
+        key = (analysis.expanded, output, sources)
         if key not in self._plans:
             aggregates = self.functions(analysis).aggregates
             self._plans[key] = plan_query(analysis, output=output, user_aggregates=aggregates)

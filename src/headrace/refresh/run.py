@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -71,7 +71,7 @@ class Refresher:
         self._settings = settings
         self._owner = this_owner()
         self.sources = Sources(spark, source_rows)
-        self.definitions = Definitions(spark, self.sources.pins)
+        self.definitions = Definitions(spark, self.sources.pins, self._columns_recorded)
         self._estimates = Estimates(catalog, self.sources)
 
     def use(self, settings: Settings) -> None:
@@ -124,12 +124,22 @@ class Refresher:
         analysis = self.definitions.current(attempt.table)
         pinned = {str(name): pins[str(name)] for name in analysis.sources if str(name) in pins}
         free = [name for name in analysis.sources if str(name) not in pinned]
+        frontier = {**pinned, **self.sources.pin(free, attempt.moment)}
+        if frontier != attempt.table.frontier:
+            analysis = self.definitions.at(
+                attempt.table,
+                analysis,
+                lambda name: self.sources.find(name).state(frontier[str(name)].version),
+            )
         return Task(
             attempt=attempt,
             analysis=analysis,
-            frontier={**pinned, **self.sources.pin(free, attempt.moment)},
+            frontier=frontier,
             storage=Storage(attempt.table.location, attempt.table.id),
         )
+
+    def _columns_recorded(self, name: TableName) -> Mapping[TableName, Sequence[str]]:
+        return {one.source: one.columns_used for one in self._catalog.dependencies(name)}
 
     def _decide(self, task: Task, *, full: bool) -> Decision:
         table = task.table
@@ -157,7 +167,8 @@ class Refresher:
         """Take the change or the whole, as the mode says or as it is cheaper."""
         table, what = task.table, f"{', '.join(map(str, changed))} changed"
         looked_at = list(dict.fromkeys((*changed, *redescribed)))
-        anew = why_reinitialize(self.sources, table, task.analysis, task.frontier, looked_at)
+        read = self.definitions.columns_read(table, task.analysis)
+        anew = why_reinitialize(self.sources, table, task.analysis, task.frontier, looked_at, read)
         if anew:
             return Decision(Action.REINITIALIZE, anew, alert="reinitialize_needed")
         if not changed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from headrace.catalog import Frontier, StreamTable
 from headrace.errors import HeadraceError
@@ -20,6 +20,7 @@ def why_reinitialize(
     analysis: Analysis,
     frontier: Frontier,
     changed: Sequence[TableName],
+    read: Mapping[TableName, Sequence[str]],
 ) -> str | None:
     """Say why the contents must be built anew, or None; raise where a person must decide."""
     if analysis.expanded != table.expanded_query and analysis.views:
@@ -28,7 +29,7 @@ def why_reinitialize(
         old = (table.frontier or {}).get(str(name))
         if old is None:
             return f"{name} is read for the first time"
-        finding = check_source(sources.find(name), old, frontier[str(name)], analysis.sources[name], {})
+        finding = check_source(sources.find(name), old, frontier[str(name)], read[name], {})
         if finding.event in _GONE:
             raise _column_gone(table, name, finding)
         if not finding.is_incremental:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 from pyspark.sql.types import DataType, StructType
 
@@ -12,7 +14,7 @@ from headrace.catalog import SourceVersion
 from headrace.sources.delta import DeltaSource
 from headrace.sources.difference import Difference, commit_difference, net_difference
 from headrace.sources.log import Commit
-from headrace.sources.state import Field, TableState
+from headrace.sources.state import Field, TableState, fields_of
 
 
 class SourceEvent(StrEnum):
@@ -167,6 +169,17 @@ def spark_type(field: Field) -> DataType:
     """
     one = {"name": field.name, "type": field.type, "nullable": True, "metadata": dict(field.metadata)}
     return StructType.fromJson({"type": "struct", "fields": [one]}).fields[0].dataType
+
+
+def column_types(state: TableState) -> Mapping[str, str]:
+    """Give a table's columns, in folded case, with their Spark types."""
+    return _column_types(state.metadata["schemaString"])
+
+
+@lru_cache(maxsize=1024)
+def _column_types(schema: str) -> Mapping[str, str]:
+    fields = fields_of(json.loads(schema))
+    return {field.name.casefold(): spark_type(field).simpleString() for field in fields}
 
 
 _WIDER = {

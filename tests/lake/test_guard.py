@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import shutil
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from headrace import Headrace, HeadraceError
+from headrace.sources.log import Commit
+from headrace.storage.apply import run
+from headrace.storage.apply.choose import Path
+from headrace.storage.apply.spark import append_by_spark
 from tests.conftest import refreshed, rows
 
 TOTALS = "SELECT customer, SUM(amount) AS total FROM orders GROUP BY customer"
@@ -68,6 +73,26 @@ def test_a_foreign_commit_reinitializes_with_an_alert(totals: Headrace) -> None:
     assert rows(totals, "SELECT * FROM totals") == rows(totals, TOTALS)
     assert "reinitialize_needed" in {row.kind for row in totals.alerts().collect()}
     assert refreshed(totals, "totals").action == "NO_DATA"
+
+
+def test_an_append_beside_spark_s_own_is_found(totals: Headrace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The version before our commit is not the one that we looked at."""
+    totals._refresher.use(totals.settings.model_copy(update={"apply": "spark"}))
+
+    def beside(*given: Any) -> Commit:
+        totals.spark.sql("INSERT INTO totals VALUES (99, 99)")
+        return append_by_spark(*given)
+
+    monkeypatch.setattr(run, "_BY_SPARK", {**run._BY_SPARK, Path.SPARK_APPEND: beside})
+    totals.sql("INSERT INTO orders VALUES (9, 9, 9)")
+    with pytest.raises(HeadraceError) as failure:
+        totals.refresh_stream_table("totals")
+    assert failure.value.code == "storage_written_by_others"
+    monkeypatch.undo()
+    assert refreshed(totals, "totals").action == "REINITIALIZE"
+    assert rows(totals, "SELECT * FROM totals") == rows(totals, TOTALS)
+    totals.sql("INSERT INTO orders VALUES (10, 9, 9)")
+    assert refreshed(totals, "totals").action == "DIFFERENTIAL"
 
 
 @pytest.mark.parametrize("way", ["drop", "files"])

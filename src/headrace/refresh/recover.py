@@ -42,7 +42,7 @@ def _adopt(catalog: Catalog, table: StreamTable, commit: Commit, marker: Marker)
         "data_timestamp": marker.data_timestamp,
         "last_refresh_at": commit.timestamp,
         "status": table.status if table.status is Status.SUSPENDED else Status.ACTIVE,
-        "reinitialize_reason": None,
+        "reinitialize_reason": None if _replaced_all(commit, marker) else table.reinitialize_reason,
         "consecutive_errors": 0,
         "last_error": None,
     }
@@ -69,6 +69,12 @@ def _adopt(catalog: Catalog, table: StreamTable, commit: Commit, marker: Marker)
             **outcome,
         )
     return catalog.find(table.name)
+
+
+def _replaced_all(commit: Commit, marker: Marker) -> bool:
+    """Tell whether a commit left no row of those before it, what came in just before it included."""
+    is_new = Action(marker.action) in (Action.FULL, Action.REINITIALIZE)
+    return is_new and int(commit.info.get("readVersion", -1)) == commit.version - 1
 
 
 def _distrust(catalog: Catalog, table: StreamTable, commit: Commit | None, finding: str) -> StreamTable:

@@ -41,3 +41,11 @@ class HeadraceError(Exception):
         place = f" ({self.position})" if self.position else ""
         hint = f" {self.hint}" if self.hint else ""
         return f"[{self.code}] {self.message}{place}{hint}"
+
+
+def shift(position: Position | None, offset: Position | None) -> Position | None:
+    """Move a place in the query to its place in the whole statement."""
+    if position is None or offset is None:
+        return position
+    column = position.column + offset.column - 1 if position.line == 1 else position.column
+    return Position(position.line + offset.line - 1, column)

@@ -198,6 +198,61 @@ def test_a_view_with_another_text_reinitializes(shop: Headrace) -> None:
     assert refreshed(shop, "st").action == "NO_DATA"
 
 
+def test_a_view_that_fails_is_not_taken_for_up_to_date_later(shop: Headrace) -> None:
+    shop.sql("CREATE VIEW shares AS SELECT id, 100 / id AS share FROM orders")
+    shop.sql("CREATE STREAM TABLE st REFRESH MODE DIFFERENTIAL AS SELECT id, share FROM shares")
+    before = rows(shop, "SELECT * FROM st")
+    shop.sql("CREATE OR REPLACE VIEW shares AS SELECT id, 100 / (id - 1) AS share FROM orders")
+    for _ in range(2):
+        with pytest.raises(HeadraceError, match="DIVIDE_BY_ZERO"):
+            shop.refresh_stream_table("st")
+        assert rows(shop, "SELECT * FROM st") == before
+    shop.sql("CREATE OR REPLACE VIEW shares AS SELECT id, 100 / (id + 1) AS share FROM orders")
+    assert refreshed(shop, "st").action == "REINITIALIZE"
+    assert rows(shop, "SELECT * FROM st") == rows(shop, "SELECT * FROM shares") != before
+
+
+def test_a_view_that_reads_other_tables_moves_the_table_in_the_graph(shop: Headrace) -> None:
+    shop.sql("CREATE VIEW people AS SELECT id FROM orders")
+    shop.sql("CREATE STREAM TABLE names REFRESH MODE DIFFERENTIAL AS SELECT id FROM customers")
+    shop.sql("CREATE STREAM TABLE st REFRESH MODE DIFFERENTIAL AS SELECT id FROM people")
+    shop.sql("CREATE OR REPLACE VIEW people AS SELECT id FROM names")
+    assert refreshed(shop, "st").action == "REINITIALIZE"
+    assert shop.catalog.dependents(shop.qualify("names")) == [shop.qualify("st")]
+    shop.sql("INSERT INTO customers VALUES (77, 'Gus', 'west')")
+    shop.refresh_stream_table("st", upstream=True)
+    assert (77,) in rows(shop, "SELECT * FROM st")
+
+
+def test_a_view_that_closes_a_circle_is_an_error_until_it_is_put_right(shop: Headrace) -> None:
+    shop.sql("CREATE VIEW base AS SELECT id FROM orders")
+    shop.sql("CREATE STREAM TABLE one REFRESH MODE DIFFERENTIAL AS SELECT id FROM base")
+    shop.sql("CREATE STREAM TABLE two REFRESH MODE DIFFERENTIAL AS SELECT id FROM one")
+    shop.sql("CREATE OR REPLACE VIEW base AS SELECT id FROM two")
+    with pytest.raises(HeadraceError, match=r"default\.one.*default\.two.*default\.one") as failure:
+        shop.refresh_stream_table("one")
+    assert failure.value.code == "schema_changed"
+    assert shop.catalog.find(shop.qualify("one")).status == "ERROR"
+    shop.sql("CREATE OR REPLACE VIEW base AS SELECT id FROM orders")
+    shop.sql("INSERT INTO orders VALUES (8, 8, 8)")
+    assert refreshed(shop, "one").action in {"DIFFERENTIAL", "REINITIALIZE"}
+    assert shop.catalog.find(shop.qualify("one")).status == "ACTIVE"
+
+
+def test_a_view_that_can_no_longer_be_maintained_changes_the_mode(shop: Headrace) -> None:
+    shop.sql("CREATE VIEW some AS SELECT id FROM orders")
+    shop.sql("CREATE STREAM TABLE strict REFRESH MODE DIFFERENTIAL AS SELECT id FROM some")
+    shop.sql("CREATE STREAM TABLE lax REFRESH MODE AUTO AS SELECT id FROM some")
+    shop.sql("CREATE OR REPLACE VIEW some AS SELECT id FROM orders WHERE rand() < 2")
+    with pytest.raises(HeadraceError, match="rand") as failure:
+        shop.refresh_stream_table("strict")
+    assert failure.value.code == "schema_changed"
+    assert refreshed(shop, "lax").action == "REINITIALIZE"
+    assert shop.catalog.find(shop.qualify("lax")).effective_mode == "FULL"
+    shop.sql("INSERT INTO orders VALUES (8, 8, 8)")
+    assert refreshed(shop, "lax").action == "FULL"
+
+
 @pytest.mark.parametrize(("mode", "is_lost"), [("DIFFERENTIAL", False), ("FULL", True)])
 def test_a_source_dropped_during_a_refresh_loses_nothing(shop: Headrace, mode: str, is_lost: bool) -> None:
     shop.sql(f"CREATE STREAM TABLE totals REFRESH MODE {mode} AS {TOTALS}")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from graphlib import CycleError, TopologicalSorter
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import SparkSession
@@ -12,17 +10,13 @@ from pyspark.sql.types import StructField, StructType
 from sqlglot import exp
 
 from headrace.catalog import Catalog, Dependency, RefreshMode
-from headrace.catalog.records import DependencyKind
-from headrace.errors import HeadraceError, Position
+from headrace.errors import HeadraceError, Position, shift
 from headrace.plan.build import Plan
-from headrace.plan.nodes import Opaque
+from headrace.refresh.checks import dependencies_of, effective_mode
 from headrace.refresh.definition import Definitions
 from headrace.refresh.failure import query_error
-from headrace.runtime.relations import describe
-from headrace.sources.registry import unsupported_source
 from headrace.sql.analysis import Analysis
 from headrace.sql.names import TableName
-from headrace.sql.refusals import non_deterministic_calls
 
 # Types that Delta cannot store.
 _UNSTORABLE = ("void", "interval")
@@ -55,16 +49,11 @@ def check_query(
     """Check everything about a defining query that can be known before it runs."""
     analysis = _analyze(spark, definitions, query, current_schema, offset)
     columns = _output_columns(_spark_schema(spark, query, offset), analysis.tree)
-    kinds = _source_kinds(spark, catalog, analysis)
-    dependencies = tuple(
-        [Dependency(name, source, kinds[source], analysis.sources[source]) for source in analysis.sources]
-        + [Dependency(name, view, "VIEW", ()) for view in analysis.views]
-    )
-    check_no_cycle(catalog, name, dependencies)
+    dependencies = dependencies_of(spark, catalog, name, analysis)
     plan = definitions.plan_of(analysis, tuple(column for column, _ in columns))
-    unrepeated = non_deterministic_calls(analysis.text, definitions.functions(analysis).non_deterministic)
-    analysis = replace(analysis, refusals=(*analysis.refusals, *unrepeated))
-    effective, reason = _effective_mode(mode, analysis, plan, columns, offset)
+    refusals = definitions.refusals(analysis)
+    effective, reason = effective_mode(mode, refusals, plan, columns, offset)
+    analysis = replace(analysis, refusals=refusals)
     return Checked(analysis, plan, columns, dependencies, effective, reason, analysis.notices)
 
 
@@ -128,79 +117,3 @@ def _is_column_below(name: str, tree: exp.Query) -> bool:
     if any(item.is_star for item in tree.selects):
         return name.isidentifier()
     return any(isinstance(item, exp.Column) and item.name.lower() == name.lower() for item in tree.selects)
-
-
-def _source_kinds(
-    spark: SparkSession, catalog: Catalog, analysis: Analysis
-) -> Mapping[TableName, DependencyKind]:
-    if not analysis.sources:
-        return {}
-    stream_tables = {table.name for table in catalog.all()}
-    kinds: dict[TableName, DependencyKind] = {}
-    for source in analysis.sources:
-        found = describe(spark, source)
-        if found is not None and found.provider != "delta":
-            raise unsupported_source(source, found.provider)
-        kinds[source] = "STREAM_TABLE" if source in stream_tables else "TABLE"
-    return kinds
-
-
-def check_no_cycle(catalog: Catalog, name: TableName, dependencies: Sequence[Dependency]) -> None:
-    """Refuse a stream table that would read itself, directly or through others, with the path."""
-    graph: dict[TableName, set[TableName]] = {}
-    for dependency in [*catalog.dependencies(), *dependencies]:
-        if dependency.stream_table == name and dependency not in dependencies:
-            continue
-        graph.setdefault(dependency.stream_table, set()).add(dependency.source)
-    try:
-        TopologicalSorter(graph).prepare()
-    except CycleError as error:
-        path = " -> ".join(str(table) for table in reversed(error.args[1]))
-        raise HeadraceError(
-            "cycle",
-            f"{name} would read itself: {path}.",
-            hint="Take the circle out of the query; a stream table reads what is upstream of it only.",
-        ) from None
-
-
-def _effective_mode(
-    mode: RefreshMode,
-    analysis: Analysis,
-    plan: Plan,
-    columns: Sequence[tuple[str, str]],
-    offset: Position | None,
-) -> tuple[str, str]:
-    """Decide how a table of this mode is refreshed, and say why."""
-    if mode is RefreshMode.FULL:
-        return "FULL", "refresh mode FULL"
-    if analysis.refusals:
-        refusal = analysis.refusals[0]
-        if mode is not RefreshMode.AUTO:
-            raise HeadraceError(
-                refusal.code,
-                f"This query cannot be maintained incrementally: {refusal.construct}: {refusal.reason}",
-                hint=refusal.hint or "Use REFRESH MODE FULL.",
-                position=shift(refusal.position, offset),
-            )
-        return "FULL", f"{refusal.construct}: {refusal.reason}"
-    variants = [name for name, type_ in columns if "variant" in type_]
-    if variants:
-        reason = f"output column {variants[0]!r} is a VARIANT, of which Spark cannot tell equal ones"
-        if mode is not RefreshMode.AUTO:
-            raise HeadraceError(
-                "ungroupable_type",
-                f"This query cannot be maintained incrementally: {reason}.",
-                hint="Show its parts with variant_get or its text with to_json, or use REFRESH MODE FULL.",
-            )
-        return "FULL", reason
-    if isinstance(plan.root, Opaque) and mode is RefreshMode.AUTO:
-        return "FULL", f"the query has no operators of its own: {plan.root.reason}"
-    return "DIFFERENTIAL", "every operator of the query has a rule"
-
-
-def shift(position: Position | None, offset: Position | None) -> Position | None:
-    """Move a place in the query to its place in the whole statement."""
-    if position is None or offset is None:
-        return position
-    column = position.column + offset.column - 1 if position.line == 1 else position.column
-    return Position(position.line + offset.line - 1, column)

@@ -17,6 +17,7 @@ from headrace.sources.pins import Pins, at_version
 from headrace.sources.state import TableState
 from headrace.sql.analysis import Analysis, Table, View, analyze
 from headrace.sql.names import TableName, quote
+from headrace.sql.refusals import Refusal, non_deterministic_calls
 
 # The columns of each source that a stream table was defined over.
 ReadColumns = Mapping[TableName, Sequence[str]]
@@ -103,6 +104,11 @@ class Definitions:
             query = analysis.bound(lambda name: name.sql)
             self._functions[analysis.expanded] = user_functions(self._spark, query)
         return self._functions[analysis.expanded]
+
+    def refusals(self, analysis: Analysis) -> tuple[Refusal, ...]:
+        """List why a query cannot be maintained, the registered functions that it calls included."""
+        functions = self.functions(analysis).non_deterministic
+        return (*analysis.refusals, *non_deterministic_calls(analysis.text, functions))
 
     def analyze(self, query: str, current_schema: str) -> Analysis:
         return analyze(query, current_schema=current_schema, resolve=lambda name: resolve(self._spark, name))

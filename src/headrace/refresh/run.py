@@ -29,6 +29,7 @@ from headrace.errors import HeadraceError
 from headrace.plan.repeatable import unrepeatable
 from headrace.refresh.blame import Blame, blame
 from headrace.refresh.by_state import StateChange, state_table
+from headrace.refresh.checks import dependencies_of, effective_mode
 from headrace.refresh.choice import FIRST_LOAD, choose_full
 from headrace.refresh.definition import Definitions
 from headrace.refresh.differential import ComputedChange, compute_change, read_source_changes
@@ -43,7 +44,7 @@ from headrace.refresh.result import RefreshResult
 from headrace.refresh.sizes import Stored, stored_size
 from headrace.refresh.task import Attempt, Decision, Gate, Task, Withheld
 from headrace.refresh.views import Views
-from headrace.refresh.watch import why_reinitialize
+from headrace.refresh.watch import cannot_follow, why_reinitialize
 from headrace.runtime.relations import describe
 from headrace.sources.registry import Sources
 from headrace.sources.search import decoded_columns
@@ -330,7 +331,7 @@ class Refresher:
         new_schema = decision.action is Action.REINITIALIZE
         with count_jobs(self._spark, f"refresh {table.name}") as jobs:
             analysis = self.definitions.of(table, fresh=True)
-            table = self._redescribe(task, analysis) if new_schema else table
+            table = self._redescribe(task, analysis, decision.reason) if new_schema else table
             rows = self.definitions.rows_at(table, analysis, task.frontier)
             task.attempt.pass_gate(decision.action)
             commit = replace_rows(
@@ -358,12 +359,30 @@ class Refresher:
             total += stored_size(self.sources.find(name).location, task.frontier[str(name)].version)
         return total.is_within(FEW_ROWS, _FEW_BYTES)
 
-    def _redescribe(self, task: Task, analysis: Analysis) -> StreamTable:
-        """Follow sources whose types changed: the columns keep their names and take their new types."""
+    def _redescribe(self, task: Task, analysis: Analysis, reason: str) -> StreamTable:
+        """Follow what the query means by now: the columns keep their names and take their new types.
+
+        The reason is written down with it, so that no failure from here on leaves the old contents taken for
+        those of the new definition.
+        """
+        table = task.table
         now = self.definitions.columns_at(analysis, task.frontier)
-        columns = tuple((name, now.get(name.lower(), type_)) for name, type_ in task.table.columns)
-        changes: StreamTableChanges = {"columns": columns, "expanded_query": analysis.expanded}
-        return self._catalog.update(task.table.name, **changes)
+        columns = tuple((name, now.get(name.lower(), type_)) for name, type_ in table.columns)
+        plan = self.definitions.plan(replace(table, columns=columns), analysis)
+        refusals = self.definitions.refusals(analysis)
+        try:
+            dependencies = dependencies_of(self._spark, self._catalog, table.name, analysis)
+            mode, mode_reason = effective_mode(table.refresh_mode, refusals, plan, columns)
+        except HeadraceError as error:
+            raise cannot_follow(table, error) from error
+        changes: StreamTableChanges = {
+            "columns": columns,
+            "expanded_query": analysis.expanded,
+            "effective_mode": mode,
+            "mode_reason": mode_reason,
+            "reinitialize_reason": reason,
+        }
+        return self._catalog.redefine(table.name, changes, dependencies)
 
     def _guard_plan(self, name: TableName, analysis: Analysis) -> None:
         """Never maintain by a plan that does not mean what the user's text means."""

@@ -45,3 +45,12 @@ def _column_gone(table: StreamTable, source: TableName, finding: SourceFinding) 
         f"{table.name} reads {source}, whose {finding.detail}.",
         hint=f"Bring the column back, or ALTER STREAM TABLE {table.name} AS … a query without it.",
     )
+
+
+def cannot_follow(table: StreamTable, refusal: HeadraceError) -> HeadraceError:
+    """Say that what a query reads was defined anew in a way that the stream table cannot have."""
+    return HeadraceError(
+        "schema_changed",
+        f"{table.name} cannot follow what it reads by now: {refusal.message}",
+        hint=f"Define the view as it was, or ALTER STREAM TABLE {table.name} AS … another query.",
+    )

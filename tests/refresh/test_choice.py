@@ -60,6 +60,18 @@ def test_a_large_share_is_recomputed_until_both_ways_were_measured() -> None:
     assert prefers_full(known, 0.5) is None
 
 
+def test_a_changed_row_counts_for_its_group_where_that_is_computed_anew() -> None:
+    history = [done(Action.FULL, 6_000)]
+    assert prefers_full(figures(*history, change=10_000), 0.15) is None
+    windows = gather(10_000, 1_000_000, history, whole_groups=True)
+    assert prefers_full(windows, 0.15) == (
+        "1.0% of the source rows changed, each with its whole group: over the threshold of 15%"
+    )
+    assert prefers_full(gather(1_000, 1_000_000, history, whole_groups=True), 0.15) is None
+    measured = [done(Action.DIFFERENTIAL, 1_000, 10_000), *history]
+    assert prefers_full(gather(10_000, 1_000_000, measured, whole_groups=True), 0.15) is None
+
+
 def test_a_large_share_is_tried_where_recomputing_takes_seconds_only() -> None:
     assert prefers_full(figures(done(Action.FULL, 4_000), change=200_000), 0.15) is None
     small = [done(Action.DIFFERENTIAL, 100), done(Action.FULL, 4_000)]

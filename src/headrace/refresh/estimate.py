@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from headrace.catalog import Catalog
+from headrace.delta.statements import Route, change_statements
+from headrace.plan.build import Plan
 from headrace.refresh.choice import Figures, gather, measured_of
 from headrace.refresh.sizes import RowCounts
 from headrace.refresh.task import Decision, Task
@@ -19,8 +21,8 @@ class Estimates:
         self._sources = sources
         self._row_counts = RowCounts()
 
-    def figures(self, task: Task, changed: list[TableName]) -> Figures:
-        """Expect something of both ways, from how much changed and from earlier refreshes of the table."""
+    def figures(self, task: Task, changed: list[TableName], plan: Plan) -> Figures:
+        """Expect something of both ways, from the change, the operators it meets, and earlier refreshes."""
         old = task.table.frontier or {}
         change_rows = source_rows = 0
         for name in changed:
@@ -28,7 +30,10 @@ class Estimates:
             change_rows += estimate_changes(source, old[str(name)], now).rows
             source_rows += self._row_counts.of(source, now) or 0
         measured = measured_of(self._catalog, task.table)
-        return gather(change_rows, source_rows, measured, self._rows_in_sources(task))
+        route = next(change_statements(plan, frozenset(changed)), None)
+        by_group = route is not None and route.route is Route.REPLACEMENT
+        in_sources = self._rows_in_sources(task)
+        return gather(change_rows, source_rows, measured, in_sources, whole_groups=by_group)
 
     def of_full(self, task: Task, decision: Decision) -> dict[str, object]:
         """What is kept of a full refresh, so that later ones know how much of its time was its own."""

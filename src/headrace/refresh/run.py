@@ -176,7 +176,8 @@ class Refresher:
             return None
         if table.effective_mode == "FULL":
             return Decision(Action.FULL, f"{what}; {table.mode_reason}")
-        figures = self._estimates.figures(task, changed)
+        plan = self.definitions.plan(table, task.analysis)
+        figures = self._estimates.figures(task, changed, plan)
         if table.refresh_mode is RefreshMode.AUTO:
             threshold = self._settings.change_ratio_threshold
             cheaper, remark = choose_full(self._catalog, table, figures, threshold)

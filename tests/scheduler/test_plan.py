@@ -158,6 +158,22 @@ def test_a_diamond_moves_whole(policy: DiamondPolicy, planned: list[str]) -> Non
     assert shop.planned(policy=policy) == planned
 
 
+@pytest.mark.parametrize(
+    ("left", "planned"),
+    [
+        (table("l", "DOWNSTREAM"), ["l", "r", "tip"]),
+        (table("l", status=Status.SUSPENDED), ["r"]),
+    ],
+)
+def test_the_slowest_policy_waits_for_no_table_that_never_becomes_due(
+    left: StreamTable, planned: list[str]
+) -> None:
+    shop = Shop(DIAMOND, left, table("r", "10 minutes"))
+    assert shop.planned(policy="slowest") == planned
+    fresh = table("r", "1 day", data_timestamp=NOON - timedelta(minutes=1))
+    assert Shop(DIAMOND, left, fresh).planned(policy="slowest") == []
+
+
 def test_by_hand_a_suspended_table_is_refreshed_but_not_built_upon() -> None:
     shop = Shop(CHAIN, table("b", status=Status.SUSPENDED))
     wanted = [name("b")]

@@ -10,6 +10,7 @@ from typing import Literal
 from headrace.catalog import Status, StreamTable
 from headrace.scheduler.clock import Clock, Timed
 from headrace.scheduler.network import Network
+from headrace.scheduler.schedule import Downstream
 from headrace.sql.names import TableName
 
 DiamondPolicy = Literal["fastest", "slowest"]
@@ -56,7 +57,8 @@ def plan_due(
     found = clock.due(timed, at)
     if not found:
         return None
-    due = _with_diamonds({one.name for one in found}, network, policy)
+    timed_names = {one.name for one in timed if not isinstance(one.schedule, Downstream)}
+    due = _with_diamonds({one.name for one in found}, timed_names, network, policy)
     return plan_tables(network, tables, due, moment=min(found[0].data_timestamp, now), busy=memory.busy)
 
 
@@ -138,12 +140,16 @@ def _waiting(network: Network, busy: Collection[TableName]) -> set[TableName]:
     return {*busy, *network.graph.downstream_of(busy)} if busy else set()
 
 
-def _with_diamonds(due: set[TableName], network: Network, policy: DiamondPolicy) -> set[TableName]:
-    """Take a diamond whole: as soon as one of its tables is due, or only when all of them are."""
+def _with_diamonds(
+    due: set[TableName], timed: set[TableName], network: Network, policy: DiamondPolicy
+) -> set[TableName]:
+    """Take a diamond whole: as soon as one table is due, or only when all are that ever become due."""
     chosen = set(due)
     for group in network.groups:
-        if policy == "fastest" and not group.isdisjoint(due):
+        if group.isdisjoint(due):
+            continue
+        if policy == "fastest" or group & timed <= due:
             chosen |= group
-        if policy == "slowest" and not group <= due:
+        else:
             chosen -= group
     return chosen

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
+from croniter import croniter  # type: ignore[import-untyped]  # it has no types
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -84,6 +86,9 @@ def test_canonical_text(text: str, shown: str) -> None:
         ("CRON '* * * * *' TIME ZONE ''", "no time zone"),
         ("CRON '* * * * *' TIME ZONE '../../etc/passwd'", "no time zone"),
         ("CRON '* * * * *", "not a schedule"),
+        ("CRON 'H * * * *'", "the field H, which stands for a time chosen at random"),
+        ("CRON 'R(0-5) 3 * * *'", "the field R,"),
+        ("CRON '5 r * * *'", "the field r,"),
     ],
 )
 def test_refused(text: str, says: str) -> None:
@@ -158,3 +163,78 @@ def test_cron_in_the_hour_that_spring_skips_still_fires_that_day() -> None:
     before = datetime(2026, 3, 28, 12, tzinfo=UTC)
     fires = Cron("30 2 * * *", "Europe/Berlin").next_after(before)
     assert fires.astimezone(ZoneInfo("Europe/Berlin")).date().isoformat() == "2026-03-29"
+
+
+# The night in which clocks go back and the one in which they go forward, from some hours before.
+NIGHTS = {
+    "Europe/Berlin": (datetime(2026, 10, 24, 20, tzinfo=UTC), datetime(2026, 3, 28, 20, tzinfo=UTC)),
+    "America/New_York": (datetime(2026, 11, 1, 1, tzinfo=UTC), datetime(2026, 3, 8, 2, tzinfo=UTC)),
+    "Australia/Lord_Howe": (datetime(2026, 4, 4, 10, tzinfo=UTC), datetime(2026, 10, 3, 10, tzinfo=UTC)),
+}
+NIGHT = timedelta(hours=10)
+
+
+def in_night(expression: str, zone: str, start: datetime) -> list[datetime]:
+    """The runs of the ten hours after a moment, in UTC."""
+    cron, runs = Cron(expression, zone), [start]
+    while runs[-1] < start + NIGHT:
+        runs.append(cron.next_after(runs[-1]))
+    return runs[1:-1]
+
+
+def on_wall(runs: list[datetime], zone: str) -> list[str]:
+    return [run.astimezone(ZoneInfo(zone)).strftime("%H:%M %z") for run in runs]
+
+
+@pytest.mark.parametrize(
+    ("zone", "doubled"),
+    [
+        ("Europe/Berlin", ["02:15 +0200", "02:15 +0100"]),
+        ("America/New_York", ["01:15 -0400", "01:15 -0500"]),
+        ("Australia/Lord_Howe", ["01:45 +1100", "01:45 +1030"]),
+    ],
+)
+@pytest.mark.parametrize("hours", ["*", "0-23", "*/1"])
+def test_what_runs_every_hour_runs_in_both_of_the_doubled_hours(
+    zone: str, doubled: list[str], hours: str
+) -> None:
+    runs = on_wall(in_night(f"{doubled[0][3:5]} {hours} * * *", zone, NIGHTS[zone][0]), zone)
+    assert [run for run in runs if run[:5] == doubled[0][:5]] == doubled
+
+
+@pytest.mark.parametrize("zone", NIGHTS)
+@pytest.mark.parametrize("autumn", [True, False])
+@pytest.mark.parametrize("minute", ["0", "15", "30", "45"])
+@pytest.mark.parametrize("hour", ["1", "2", "3"])
+def test_what_runs_once_a_day_runs_once_when_clocks_change(
+    zone: str, autumn: bool, minute: str, hour: str
+) -> None:
+    assert len(in_night(f"{minute} {hour} * * *", zone, NIGHTS[zone][0 if autumn else 1])) == 1
+
+
+def as_said(expression: str, zone: str, start: datetime) -> list[datetime]:
+    """The same runs by looking at every minute, with what is missed or doubled set right by hand."""
+    shown: dict[datetime, list[datetime]] = {}
+    for minute in range(1, int(NIGHT / timedelta(minutes=1)) + 1):
+        moment = start + timedelta(minutes=minute)
+        shown.setdefault(moment.astimezone(ZoneInfo(zone)).replace(tzinfo=None, fold=0), []).append(moment)
+    before = start.astimezone(ZoneInfo(zone)).utcoffset()
+    assert before is not None
+    every_hour, runs, wall = expression.split()[1] == "*", set(), min(shown)
+    while wall <= max(shown):
+        if croniter.match(expression, wall):
+            moments = shown.get(wall, [] if every_hour else [(wall - before).replace(tzinfo=UTC)])
+            runs.update(moments if every_hour else moments[:1])
+        wall += timedelta(minutes=1)
+    return sorted(run for run in runs if run < start + NIGHT)
+
+
+@pytest.mark.parametrize("zone", NIGHTS)
+@pytest.mark.parametrize("autumn", [True, False])
+def test_runs_of_a_night_are_those_that_its_minutes_tell(zone: str, autumn: bool) -> None:
+    chance, start = random.Random(7), NIGHTS[zone][0 if autumn else 1]
+    for _ in range(8):
+        minutes = chance.choice(["*", "*/7", "0", "30", "0,30", "15,45", "59", str(chance.randrange(60))])
+        hours = chance.choice(["*", "*/2", "1-3", "0,2", "2", "3", "1,3", str(chance.randrange(24))])
+        expression = f"{minutes} {hours} * * *"
+        assert in_night(expression, zone, start) == as_said(expression, zone, start), expression

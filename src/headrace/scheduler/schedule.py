@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from fractions import Fraction
-from functools import cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from typing import NoReturn
 from zoneinfo import ZoneInfo, available_timezones
@@ -32,6 +32,10 @@ _UNITS = {
 _TERM = re.compile(r"\s*(\d{1,12}(?:\.\d{1,3})?)\s*([a-z]+)\s*(?:,|and\b)?", re.ASCII | re.IGNORECASE)
 _QUOTED = r"'((?:[^']|'')*)'"
 _CRON = re.compile(rf"CRON\s*{_QUOTED}(?:\s*TIME\s+ZONE\s*{_QUOTED})?\s*\Z", re.IGNORECASE)
+# The letters that croniter takes for a random or a hashed value.
+_VARYING = re.compile(r"(?<![a-z])[RH](?![a-z])", re.IGNORECASE)
+# No clock is set forward or back by more than this in one night.
+_MOST_SHIFT = timedelta(hours=2)
 _LONGEST_SECONDS = 366 * 86400
 _WRITE = "Write a duration such as '5 minutes', '90s' or '1h30m', CRON '*/5 * * * *', or DOWNSTREAM."
 
@@ -75,22 +79,54 @@ class Cron:
     def next_after(self, moment: datetime) -> datetime:
         """The first time the expression fires after an aware moment, in UTC.
 
-        Where the clocks go back an hour comes twice: what runs hourly runs in both, all else in the first.
+        Where the clocks go back an hour comes twice: what runs in every hour runs in both, all else in the
+        first. Where they go forward, what would run in the lost hour runs as much later.
 
         >>> Cron("0 6 * * *", "Europe/Rome").next_after(datetime(2026, 7, 1, tzinfo=UTC)).isoformat()
         '2026-07-01T04:00:00+00:00'
         """
         zone = ZoneInfo(self.time_zone)
-        runs = croniter(self.expression, moment.astimezone(zone))
-        while True:
-            fires: datetime = runs.get_next(datetime).astimezone(UTC)
-            if self._every_hour or not fires.astimezone(zone).fold:
-                return fires
+        wall: datetime = croniter(self.expression, _on_wall(moment, zone)).get_next(datetime)
+        fires = wall.replace(tzinfo=zone).astimezone(UTC)
+        if _offset(fires + _MOST_SHIFT, zone) == _offset(moment - _MOST_SHIFT, zone):
+            return fires
+        return self._next_around_change(moment, zone)
 
-    @property
-    def _every_hour(self) -> bool:
-        fields = self.expression.split()
-        return fields[1] == "*" if len(fields) > 1 else self.expression == "@hourly"
+    def _next_around_change(self, moment: datetime, zone: ZoneInfo) -> datetime:
+        """Find the next run where clocks change: times on the wall are not in order there."""
+        walls = croniter(self.expression, _on_wall(moment, zone) - _MOST_SHIFT)
+        found: list[datetime] = []
+        while True:
+            wall: datetime = walls.get_next(datetime)
+            if found and wall > _on_wall(min(found), zone) + _MOST_SHIFT:
+                return min(found)
+            found += [run for run in self._runs_at(wall, zone) if run > moment]
+
+    def _runs_at(self, wall: datetime, zone: ZoneInfo) -> set[datetime]:
+        """Give the moments of a time on the wall at which to run: most times have one."""
+        early, late = (wall.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
+        if _on_wall(early, zone) != wall:
+            return set() if _runs_every_hour(self.expression) else {early}
+        return {early, late} if _runs_every_hour(self.expression) else {early}
+
+
+def _on_wall(moment: datetime, zone: ZoneInfo) -> datetime:
+    return moment.astimezone(zone).replace(tzinfo=None, fold=0)
+
+
+def _offset(moment: datetime, zone: ZoneInfo) -> timedelta | None:
+    return moment.astimezone(zone).utcoffset()
+
+
+@lru_cache(maxsize=10_000)
+def _runs_every_hour(expression: str) -> bool:
+    """Tell whether an expression names all hours, in whatever words.
+
+    >>> [_runs_every_hour(one) for one in ("0 * * * *", "0 0-23 * * *", "@hourly", "0 */2 * * *")]
+    [True, True, True, False]
+    """
+    hours = croniter.expand(expression)[0][1]
+    return bool(hours == ["*"])
 
 
 @dataclass(frozen=True)
@@ -195,6 +231,12 @@ def _cron(expression: str, time_zone: str, minimum_seconds: float, position: Pos
         _refuse(
             f"{_shown(expression)} is not a cron expression: it has {len(fields)} fields, not 5.",
             hint="Give minute, hour, day of month, month and day of week, such as '*/5 * * * *'.",
+            position=position,
+        )
+    if varying := _VARYING.search(expression):
+        _refuse(
+            f"{_shown(expression)} has the field {varying[0]}, which stands for a time chosen at random.",
+            hint="Name the time, such as 17 for the minute.",
             position=position,
         )
     cron = Cron(" ".join(fields), _known_zone(time_zone, position))

@@ -195,13 +195,13 @@ def test_too_many_failures_suspend_with_an_alert(shop: Headrace) -> None:
     assert "auto_suspended" in {row.kind for row in shop.sql("SELECT kind FROM headrace.alerts").collect()}
 
 
-def test_what_will_be_tried_again_alerts_nobody_yet(totals: Headrace) -> None:
+def test_what_will_be_tried_again_alerts_nobody_yet_and_then_once(totals: Headrace) -> None:
     totals.sql("INSERT INTO orders VALUES (5, 3, 30)")
     log = totals._refresher.sources.find(totals.qualify("orders")).log
     commit = Path(log.location) / "_delta_log" / f"{log.newest_version():020}.json"
     aside = commit.rename(commit.with_suffix(".aside"))
     commit.mkdir()
-    for will_retry, alerts in ((True, 0), (False, 1)):
+    for will_retry, alerts in ((True, 0), (False, 1), (True, 1), (False, 1)):
         with pytest.raises(HeadraceError) as failure:
             totals._refresher.refresh(totals.qualify("totals"), will_retry=will_retry)
         assert blame(failure.value) == "system"

@@ -71,6 +71,14 @@ def test_a_table_that_moved_or_is_held_is_left_alone(catalog: Catalog) -> None:
     assert stamps == {touched.name: T0, held.name: T0, suspended.name: T0, ahead.name: T2, free.name: T1}
 
 
+def test_a_table_that_moved_on_has_no_errors_left(catalog: Catalog) -> None:
+    [table] = added(catalog, 1)
+    failed = catalog.update(table.name, last_error="the disk was full", consecutive_errors=2)
+    assert catalog.note_no_data([failed], T1, reason=REASON) == {table.name}
+    moved = catalog.find(table.name)
+    assert (moved.data_timestamp, moved.last_error, moved.consecutive_errors) == (T1, None, 0)
+
+
 def test_a_thousand_tables_take_one_transaction(catalog: Catalog) -> None:
     tables = added(catalog, 1000)
     assert len(catalog.note_no_data(tables, T1, reason=REASON)) == 1000

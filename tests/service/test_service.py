@@ -14,6 +14,7 @@ import headrace
 from headrace import Headrace
 from headrace.catalog import Alert
 from headrace.config import Settings
+from headrace.errors import HeadraceError
 from headrace.scheduler.service import Service
 from tests.conftest import SMALL, holds, rows
 from tests.postgres import PostgresServer, postgres_server
@@ -113,6 +114,22 @@ def test_a_source_that_goes_and_comes_back(hr: Headrace) -> None:
         until(lambda: rows(hr, "SELECT * FROM orphan") == [(77,)], "it must come back by itself")
     assert hr.catalog.find(orphan).status == "ACTIVE"
     assert verified(hr, "orphan", "base", "total")
+
+
+def test_a_daily_table_does_not_wait_a_day_for_what_failed(hr: Headrace) -> None:
+    hr.sql("CREATE TABLE lent (id INT) USING delta")
+    hr.sql("CREATE STREAM TABLE daily SCHEDULE '1 day' AS SELECT id FROM lent")
+    hr.sql("DROP TABLE lent")
+    with pytest.raises(HeadraceError, match="gone"):
+        hr.refresh_stream_table("daily")
+    assert hr.catalog.find(hr.qualify("daily")).status == "ERROR"
+    hr.sql("CREATE TABLE lent (id INT) USING delta")
+    hr.sql("INSERT INTO lent VALUES (7)")
+    with running(hr):
+        until(lambda: rows(hr, "SELECT * FROM daily") == [(7,)], "it must come back by itself")
+    assert hr.catalog.find(hr.qualify("daily")).status == "ACTIVE"
+    assert verified(hr, "daily")
+    hr.drop_stream_table("daily")
 
 
 def test_settings_are_read_anew(hr: Headrace) -> None:

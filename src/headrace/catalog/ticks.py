@@ -108,7 +108,9 @@ def _move(connection: Connection, rows: Sequence[Any], moment: datetime, reason:
     connection.execute(
         update(_tables)
         .where(_tables.c.id.in_(ids))
-        .values(data_timestamp=moment, last_refresh_at=now, updated_at=now)
+        .values(
+            data_timestamp=moment, last_refresh_at=now, updated_at=now, consecutive_errors=0, last_error=None
+        )
     )
     prolonged = connection.scalars(
         update(_history)

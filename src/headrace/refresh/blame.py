@@ -8,6 +8,7 @@ from enum import StrEnum
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
+from headrace.catalog import RefreshRecord
 from headrace.errors import HeadraceError
 from headrace.refresh.failure import NEEDS_A_PERSON
 
@@ -21,6 +22,7 @@ class Blame(StrEnum):
     INTERNAL = "internal"
 
 
+MAY_END_BY_ITSELF = frozenset({Blame.SYSTEM, Blame.SCHEMA})
 _SYSTEM_CODES = frozenset(
     {"catalog_unreachable", "catalog_busy", "catalog_read_only", "lease_lost", "source_unreadable"}
 )
@@ -49,6 +51,12 @@ def blame(error: BaseException) -> Blame:
     if code == "internal_error" or (code in {"", "refresh_failed"} and not _is_spark(error)):
         return Blame.INTERNAL
     return Blame.USER
+
+
+def may_end_by_itself(record: RefreshRecord) -> bool:
+    """Tell of a failure in the history whether it may be over without anybody changing the table."""
+    is_interrupted = record.error_code == "refresh_interrupted"
+    return is_interrupted or record.details.get("blame") in MAY_END_BY_ITSELF
 
 
 def _causes(error: BaseException) -> list[BaseException]:

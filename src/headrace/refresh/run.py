@@ -199,7 +199,7 @@ class Refresher:
             doubtful = ", ".join(unrepeatable(self.definitions.plan(table, task.analysis)))
             why = "rows to be taken away are stored with other values"
             reason = f"{why}, as {doubtful} may give computed again" if doubtful else why
-            self._record_failure(task.attempt, error, {})
+            self._record_failure(task.attempt, error, {}, Blame.INTERNAL)
             task.attempt.refresh = None
             self._catalog.raise_alert("reinitialize_needed", f"{table.name}: {reason}", table.name)
             return self._carry_out(task, Decision(Action.REINITIALIZE, reason))
@@ -438,27 +438,41 @@ class Refresher:
         if known.code == "refresh_failed":
             known = name_poisoned_row(self._spark, self.definitions.of(table), known)
         # What may pass by itself is tried again and does not count towards a suspension.
-        may_pass = blame(error) is Blame.SYSTEM
+        whose = blame(error)
+        may_pass = whose is Blame.SYSTEM
         errors = table.consecutive_errors + (not may_pass)
         changes: StreamTableChanges = {"consecutive_errors": errors, "last_error": str(known)}
         if known.code in NEEDS_A_PERSON:
             changes["status"] = Status.ERROR
         elif errors >= self._settings.max_consecutive_errors and table.status is Status.ACTIVE:
             changes["status"] = Status.SUSPENDED
-        self._record_failure(attempt, known, changes)
-        if not (may_pass and attempt.will_retry):
-            self._catalog.raise_alert("refresh_failed", str(known), table.name)
+        self._record_failure(attempt, known, changes, whose)
+        self._alert_failure(attempt, known, whose)
         if changes.get("status") is Status.SUSPENDED:
             message = f"{table.name} failed {errors} times in a row and is suspended: {known}"
             self._catalog.raise_alert("auto_suspended", message, table.name)
         return known
 
-    def _record_failure(self, attempt: Attempt, known: HeadraceError, changes: StreamTableChanges) -> None:
+    def _alert_failure(self, attempt: Attempt, known: HeadraceError, whose: Blame) -> None:
+        """Alert people to a failure, once to one that is tried again by itself until it is over."""
+        table, now = attempt.table, datetime.now(UTC)
+        if whose is Blame.SYSTEM and attempt.will_retry:
+            return
+        is_lasting = whose is Blame.SYSTEM or (whose is Blame.SCHEMA and table.status is Status.ERROR)
+        if not is_lasting:
+            self._catalog.raise_alert("refresh_failed", str(known), table.name)
+            return
+        well = table.data_timestamp or table.created_at
+        self._catalog.raise_alert_once("refresh_failed", str(known), table.name, now=now, since=well)
+
+    def _record_failure(
+        self, attempt: Attempt, known: HeadraceError, changes: StreamTableChanges, whose: Blame
+    ) -> None:
         outcome: RefreshOutcome = {
             "data_timestamp": attempt.moment,
             "error_code": known.code,
             "error": str(known),
-            "details": {"tried": attempt.tried} if attempt.tried is not None else {},
+            "details": {"blame": whose, **({"tried": attempt.tried} if attempt.tried is not None else {})},
         }
         if attempt.refresh is not None:
             self._catalog.finish_refresh(

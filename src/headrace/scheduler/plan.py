@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Literal
 
 from headrace.catalog import Status, StreamTable
-from headrace.scheduler.clock import Clock, Timed
+from headrace.scheduler.clock import SETTLE, Clock, Timed
 from headrace.scheduler.network import Network
 from headrace.scheduler.schedule import Downstream
 from headrace.sql.names import TableName
@@ -45,8 +45,9 @@ def plan_due(
     now: datetime,
     policy: DiamondPolicy = "fastest",
     memory: Memory | None = None,
+    again: Collection[TableName] = (),
 ) -> Plan | None:
-    """Plan what is due at a moment, or give None when nothing is.
+    """Plan what is due at a moment and what is to be tried again, or give None when that is nothing.
 
     `at` may lie ahead: then what would be due is refreshed to the contents of now.
     """
@@ -55,11 +56,15 @@ def plan_due(
         timed_table(tables[name], network, memory) for name in network.graph.order if _is_on(tables[name])
     ]
     found = clock.due(timed, at)
-    if not found:
+    if not found and not again:
         return None
     timed_names = {one.name for one in timed if not isinstance(one.schedule, Downstream)}
     due = _with_diamonds({one.name for one in found}, timed_names, network, policy)
-    return plan_tables(network, tables, due, moment=min(found[0].data_timestamp, now), busy=memory.busy)
+    for name in again:
+        due |= network.group_of.get(name, {name})
+    # What is tried again at the moment at which it failed would be taken for failed by another process.
+    moment = at - SETTLE if again else found[0].data_timestamp
+    return plan_tables(network, tables, due, moment=min(moment, now), busy=memory.busy)
 
 
 def plan_tables(

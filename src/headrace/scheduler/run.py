@@ -19,6 +19,7 @@ from headrace.scheduler.network import Network, Networks
 from headrace.scheduler.plan import Plan, plan_due, plan_tables
 from headrace.scheduler.quiet import REASON, find_quiet
 from headrace.scheduler.report import Outcome, TickReport
+from headrace.scheduler.retry import Retries
 from headrace.scheduler.tick import Tick
 from headrace.scheduler.workers import Workers
 from headrace.sources.search import decoded_columns
@@ -46,14 +47,17 @@ class Scheduler:
     def dispatcher(self, on_outcome: OnOutcome = lambda _tick, _name, _outcome: None) -> Dispatcher:
         return Dispatcher(self._catalog, self._refresher, self.workers, on_outcome)
 
+    def retries(self) -> Retries:
+        return Retries(lambda name, limit: self._catalog.history(name, limit))
+
     def run_once(self, at: datetime | None = None) -> TickReport:
         """Refresh all that is due at a moment, which is now unless given, and wait for its end."""
         now = datetime.now(UTC)
         at = _checked(at) if at is not None else now
         network, tables = self.networks.look()
-        plan = plan_due(
-            network, tables, self.clock, at=at, now=now, policy=self.settings.diamond_schedule_policy
-        )
+        policy = self.settings.diamond_schedule_policy
+        again = self.retries().ready(network, tables, min(at, now))
+        plan = plan_due(network, tables, self.clock, at=at, now=now, policy=policy, again=again)
         if plan is None:
             return TickReport(data_timestamp=None)
         return self.run_plan(network, tables, plan)

@@ -53,6 +53,7 @@ class Service:
         self._tell = on_outcome
         self.overseer = Overseer(catalog)
         self._dispatcher = scheduler.dispatcher(self._on_outcome)
+        self._retries = scheduler.retries()
         self._watch = Watch(refresher.sources)
         self._ticks: list[tuple[Tick, ExitStack]] = []
         self._network: Network | None = None
@@ -160,11 +161,13 @@ class Service:
         memory = Memory(busy, self.overseer.tried, self.overseer.stretch)
         policy = self.settings.diamond_schedule_policy
         clock = self._scheduler.clock
-        plan = plan_due(network, tables, clock, at=now, now=now, policy=policy, memory=memory)
+        again = self._retries.ready(network, tables, now) - busy
+        plan = plan_due(network, tables, clock, at=now, now=now, policy=policy, memory=memory, again=again)
         self._start(network, tables, plan)
         self._catch_up(now)
         timed = [timed_table(table, network, memory) for table in tables.values()]
-        upcoming = clock.next_tick(timed, now)
+        times = [clock.next_tick(timed, now), self._retries.next_time(now)]
+        upcoming = min((one for one in times if one is not None), default=None)
         longest = self.settings.scheduler_interval_ms / 1000
         wait = longest if upcoming is None else (upcoming - datetime.now(UTC)).total_seconds()
         self._next_look = time.monotonic() + min(longest, max(0.01, wait))
@@ -227,4 +230,5 @@ class Service:
 
     def _on_outcome(self, tick: Tick, name: TableName, outcome: Outcome) -> None:
         self.overseer.note(tick, name, outcome)
+        self._retries.note(name, outcome, moment=tick.moment, now=datetime.now(UTC))
         self._tell(tick, name, outcome)

@@ -19,6 +19,7 @@ from headrace.scheduler import dispatch
 from headrace.scheduler.dispatch import Dispatcher
 from headrace.scheduler.network import Networks
 from headrace.scheduler.plan import plan_tables
+from headrace.scheduler.report import skipped
 from headrace.scheduler.tick import Tick
 from headrace.scheduler.workers import Workers
 from headrace.sql.names import TableName
@@ -182,6 +183,56 @@ def test_the_tables_of_a_wave_wait_without_taking_room(bench: Callable[[int], Be
     b.dispatcher.run(tick)
     assert sorted(passed) == ["l", "r"]
     assert tick.report().ok
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+def test_a_wave_that_computes_after_its_gate_holds_to_the_limit(
+    bench: Callable[[int], Bench], limit: int
+) -> None:
+    b = bench(limit)
+    branches = [f"b{number}" for number in range(6)]
+    tick = b.tick({**dict.fromkeys(branches, "x"), "tip": " ".join(branches), "other": "x"})
+    script = Scripted()
+    script.script = {one: lambda: time.sleep(0.05) for one in branches}
+
+    def full(
+        name: TableName, *, gate: Callable[[Action], None] | None = None, **options: Any
+    ) -> RefreshResult:
+        if gate is not None:
+            gate(Action.FULL)
+        return script.refresh(name, **options)
+
+    b.refresher.refresh = full  # type: ignore[method-assign]  # to hold it
+    b.dispatcher.run(tick)
+    assert tick.report().ok
+    assert script.most_at_once == limit
+
+
+def test_a_dispatcher_finds_the_room_that_another_leaves(bench: Callable[[int], Bench]) -> None:
+    b = bench(1)
+    began, may_end = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        began.set()
+        assert_set(may_end)
+
+    b.refresher.script = {"held": hold}
+    first = b.tick({"held": "x"})
+    other = Dispatcher(b.catalog, cast(Refresher, b.refresher), b.workers)
+    thread = threading.Thread(target=b.dispatcher.run, args=(first,))
+    thread.start()
+    assert_set(began)
+    second = b.tick({"free": "x"})
+    second.outcomes[TableName("s", "held")] = skipped(TableName("s", "held"), "it is under way")
+    later = threading.Thread(target=other.run, args=(second,))
+    later.start()
+    time.sleep(0.1)
+    may_end.set()
+    for one in (thread, later):
+        one.join(30)
+        assert not one.is_alive()
+    assert second.outcomes[TableName("s", "free")].is_current
+    assert b.refresher.most_at_once == 1
 
 
 def test_a_dispatcher_that_is_stopped_leaves_nobody_waiting(bench: Callable[[int], Bench]) -> None:

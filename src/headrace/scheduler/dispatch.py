@@ -92,6 +92,9 @@ class Dispatcher:
         if self._later:
             until = max(0.0, self._later[0][0] - time.monotonic())
             pause = until if pause is None else min(pause, until)
+        if start and self._ready:
+            # The work of others may take all the room, and nobody tells us when it ends.
+            pause = _LAST_LOOK if pause is None else min(pause, _LAST_LOOK)
         try:
             event = self._events.get(timeout=pause) if pause != 0 else self._events.get_nowait()
         except queue.Empty:
@@ -114,10 +117,12 @@ class Dispatcher:
         self._events.put(None)
 
     def _start_ready(self) -> None:
-        while self._ready and self._workers.has_room:
-            job = heapq.heappop(self._ready)
+        while self._ready:
+            job = self._ready[0]
+            if not self._workers.start(partial(self._work, job), partial(self._tell, job)):
+                return
+            heapq.heappop(self._ready)
             self.running[job.name] = time.monotonic()
-            self._workers.start(partial(self._work, job), partial(self._tell, job))
 
     def _tell(self, job: _Job, done: Attempted) -> None:
         self._events.put((job, done))

@@ -18,33 +18,35 @@ _MOST_THREADS = 512
 
 
 class Workers:
-    """At most `limit` pieces of work at once; the limit may change while they run."""
+    """At most `limit` pieces of work at once, of all who share it; the limit may change while they run."""
 
     def __init__(self, spark: SparkSession, limit: int) -> None:
         self._spark = spark
         self.limit = limit
-        self._lock = threading.Lock()
+        self._places = threading.Condition()
         self._running = 0
+        self._returning = 0
         self._pools = 0
         self._threads = ThreadPoolExecutor(_MOST_THREADS, "headrace-refresh", initializer=self._enter_pool)
 
-    @property
-    def has_room(self) -> bool:
-        return self._running < self.limit
-
-    def start(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
-        """Run a piece of work on another thread, and hand its result to `done` there."""
-        self._count(1)
+    def start(self, work: Callable[[], T], done: Callable[[T], None]) -> bool:
+        """Run a piece of work on another thread, and hand its result to `done` there, if there is room."""
+        with self._places:
+            # Those that come back from waiting go first: they are nearly done, and others wait for them.
+            if self._running + self._returning >= self.limit:
+                return False
+            self._running += 1
         self._threads.submit(self._run, work, done)
+        return True
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Give the place to another while this thread waits for others."""
-        self._count(-1)
+        """Give the place to another while this thread waits for others, then wait for one."""
+        self._leave()
         try:
             yield
         finally:
-            self._count(1)
+            self._come_back()
 
     def close(self) -> None:
         """Wait for the work under way and end the threads."""
@@ -55,17 +57,25 @@ class Workers:
             result = work()
         finally:
             # The place is free before anybody is told, so that who is told can use it.
-            self._count(-1)
+            self._leave()
         done(result)
 
-    def _count(self, change: int) -> None:
-        with self._lock:
-            self._running += change
+    def _leave(self) -> None:
+        with self._places:
+            self._running -= 1
+            self._places.notify_all()
+
+    def _come_back(self) -> None:
+        with self._places:
+            self._returning += 1
+            self._places.wait_for(lambda: self._running < self.limit)
+            self._returning -= 1
+            self._running += 1
 
     def _enter_pool(self) -> None:
         if not has_jvm(self._spark):
             return
-        with self._lock:
+        with self._places:
             self._pools += 1
             pool = f"headrace-{self._pools}"
         context = self._spark.sparkContext

@@ -195,6 +195,34 @@ def test_too_many_failures_suspend_with_an_alert(shop: Headrace) -> None:
     assert "auto_suspended" in {row.kind for row in shop.sql("SELECT kind FROM headrace.alerts").collect()}
 
 
+def failing(shop: Headrace, name: str, times: int) -> str:
+    """The status of a table after so many failures."""
+    for _ in range(times):
+        with pytest.raises(HeadraceError):
+            shop.refresh_stream_table(name)
+    return shop.catalog.find(shop.qualify(name)).status
+
+
+def test_a_table_that_was_never_loaded_is_suspended_too(shop: Headrace) -> None:
+    shop.sql("CREATE STREAM TABLE inverse WITH (initialize = false) AS SELECT 1 / (id - 1) AS x FROM orders")
+    assert failing(shop, "inverse", 2) == "INITIALIZING"
+    assert failing(shop, "inverse", 1) == "SUSPENDED"
+    assert "auto_suspended" in {alert.kind for alert in shop.catalog.alerts()}
+
+
+def test_a_lost_source_suspends_nothing_and_does_not_count_for_what_comes_after(shop: Headrace) -> None:
+    shop.sql("CREATE TABLE lent (id INT) USING delta")
+    shop.sql("CREATE STREAM TABLE inverse AS SELECT 1 / id AS x FROM lent")
+    shop.sql("DROP TABLE lent")
+    assert failing(shop, "inverse", 5) == "ERROR"
+    shop.sql("CREATE TABLE lent (id INT) USING delta")
+    shop.sql("INSERT INTO lent VALUES (0)")
+    assert failing(shop, "inverse", 1) == "ACTIVE"
+    assert failing(shop, "inverse", 2) == "SUSPENDED"
+    shop.sql("DROP TABLE lent")
+    assert failing(shop, "inverse", 1) == "SUSPENDED", "who suspended it resumes it"
+
+
 def test_what_will_be_tried_again_alerts_nobody_yet_and_then_once(totals: Headrace) -> None:
     totals.sql("INSERT INTO orders VALUES (5, 3, 30)")
     log = totals._refresher.sources.find(totals.qualify("orders")).log

@@ -27,7 +27,7 @@ from headrace.config import Settings
 from headrace.delta.kept import state_plans
 from headrace.errors import HeadraceError
 from headrace.plan.repeatable import unrepeatable
-from headrace.refresh.blame import Blame, blame
+from headrace.refresh.blame import MAY_END_BY_ITSELF, Blame, blame
 from headrace.refresh.by_state import StateChange, state_table
 from headrace.refresh.checks import dependencies_of, effective_mode
 from headrace.refresh.choice import FIRST_LOAD, choose_full
@@ -437,21 +437,33 @@ class Refresher:
         table, known = attempt.table, as_headrace_error(error, attempt.table.name)
         if known.code == "refresh_failed":
             known = name_poisoned_row(self._spark, self.definitions.of(table), known)
-        # What may pass by itself is tried again and does not count towards a suspension.
-        whose = blame(error)
-        may_pass = whose is Blame.SYSTEM
-        errors = table.consecutive_errors + (not may_pass)
+        whose = Blame.SCHEMA if known.code in NEEDS_A_PERSON else blame(error)
+        errors, status = self._after_failure(table, whose)
         changes: StreamTableChanges = {"consecutive_errors": errors, "last_error": str(known)}
-        if known.code in NEEDS_A_PERSON:
-            changes["status"] = Status.ERROR
-        elif errors >= self._settings.max_consecutive_errors and table.status is Status.ACTIVE:
-            changes["status"] = Status.SUSPENDED
+        if status is not table.status:
+            changes["status"] = status
         self._record_failure(attempt, known, changes, whose)
         self._alert_failure(attempt, known, whose)
         if changes.get("status") is Status.SUSPENDED:
             message = f"{table.name} failed {errors} times in a row and is suspended: {known}"
             self._catalog.raise_alert("auto_suspended", message, table.name)
         return known
+
+    def _after_failure(self, table: StreamTable, whose: Blame) -> tuple[int, Status]:
+        """Count the errors in a row, and give the status that follows from them."""
+        # That a source was lost is over when something else fails, and says nothing of the query.
+        is_found = table.status is Status.ERROR and whose not in MAY_END_BY_ITSELF
+        # What may pass by itself is tried again and does not count towards a suspension.
+        errors = (0 if is_found else table.consecutive_errors) + (whose is not Blame.SYSTEM)
+        if table.status is Status.SUSPENDED or whose is Blame.SYSTEM:
+            return errors, table.status
+        if whose is Blame.SCHEMA:
+            return errors, Status.ERROR
+        if errors >= self._settings.max_consecutive_errors:
+            return errors, Status.SUSPENDED
+        if is_found:
+            return errors, Status.ACTIVE if table.frontier is not None else Status.INITIALIZING
+        return errors, table.status
 
     def _alert_failure(self, attempt: Attempt, known: HeadraceError, whose: Blame) -> None:
         """Alert people to a failure, once to one that is tried again by itself until it is over."""

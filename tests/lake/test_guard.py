@@ -138,6 +138,11 @@ def test_a_target_that_is_an_expression_is_evaluated(shop: Headrace) -> None:
     with pytest.raises(HeadraceError) as refused:
         shop.sql("DELETE FROM IDENTIFIER(target)")
     assert refused.value.code == "stream_table_is_read_only"
+    shop.sql("DECLARE statement = 'DELETE FROM st'")
+    for text in ("EXECUTE IMMEDIATE statement", "EXECUTE IMMEDIATE 'DELETE FROM ' || target"):
+        with pytest.raises(HeadraceError) as refused:
+            shop.sql(text)
+        assert refused.value.code == "stream_table_is_read_only"
     shop.sql("SET VAR target = 'orders'")
     shop.sql("INSERT INTO IDENTIFIER(target || '') VALUES (8, 8, 8)")
     assert (8,) in rows(shop, "SELECT id FROM orders")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 
 import headrace
 from headrace import Headrace, HeadraceError
@@ -105,6 +106,55 @@ def test_a_write_is_not_undone_over_the_writes_of_others(
     assert follows(hr)
 
 
+def test_what_others_write_while_a_write_is_undone_stays(
+    hr: Headrace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plainly = type(hr.spark).sql
+
+    def write_first(spark: SparkSession, text: str, **options: object) -> DataFrame:
+        if text.startswith("RESTORE"):
+            monkeypatch.undo()
+            plainly(spark, "INSERT INTO orders VALUES (46, 1, 6)")
+        return plainly(spark, text, **options)
+
+    monkeypatch.setattr(type(hr.spark), "sql", write_first)
+    with pytest.raises(HeadraceError) as failed:
+        hr.sql("INSERT INTO orders VALUES (45, 1, 0)")
+    assert "others have written to it meanwhile" in failed.value.message
+    assert {(45,), (46,)} <= set(rows(hr, "SELECT id FROM orders"))
+    hr.sql("DELETE FROM orders WHERE id = 45")
+    assert (46, 6) in rows(hr, "SELECT * FROM copy")
+    assert follows(hr)
+
+
+def test_a_statement_in_a_variable_is_followed(hr: Headrace) -> None:
+    hr.sql("DECLARE OR REPLACE statement = 'INSERT INTO orders VALUES (60, 6, 12)'")
+    hr.sql("EXECUTE IMMEDIATE statement")
+    assert (60, 12) in rows(hr, "SELECT * FROM copy")
+    assert follows(hr)
+    assert hr.catalog.history(hr.qualify("copy"))[0].action == "DIFFERENTIAL"
+    hr.sql("BEGIN DECLARE v = 'DELETE FROM orders WHERE id = 60'; EXECUTE IMMEDIATE v; END")
+    assert (60, 12) not in rows(hr, "SELECT * FROM copy")
+    assert follows(hr)
+    assert hr.catalog.history(hr.qualify("copy"))[0].action == "DIFFERENTIAL"
+
+
+def test_what_a_failing_script_wrote_is_followed(hr: Headrace) -> None:
+    with pytest.raises(Exception, match="not now"):
+        hr.sql("BEGIN INSERT INTO orders VALUES (61, 6, 13); SELECT raise_error('not now'); END")
+    assert (61, 13) in rows(hr, "SELECT * FROM copy")
+    assert follows(hr)
+    assert hr.catalog.history(hr.qualify("copy"))[0].action == "DIFFERENTIAL"
+    before = rows(hr, "SELECT * FROM orders")
+    with pytest.raises(HeadraceError, match="was undone") as failed:
+        hr.sql("BEGIN INSERT INTO orders VALUES (62, 1, 0); SELECT raise_error('not now'); END")
+    assert failed.value.code == "immediate_refresh_failed"
+    assert "The statement itself had failed" in failed.value.message
+    assert "not now" in failed.value.message
+    assert rows(hr, "SELECT * FROM orders") == before
+    assert follows(hr)
+
+
 def test_a_suspended_table_lets_writes_pass(hr: Headrace) -> None:
     hr.sql("ALTER STREAM TABLE top SUSPEND")
     hr.sql("INSERT INTO orders VALUES (50, 1, 0)")
@@ -157,3 +207,42 @@ def test_an_emptied_table_is_followed(two: Headrace) -> None:
     two.sql("TRUNCATE TABLE right_in")
     assert rows(two, "SELECT * FROM right_in_copy") == rows(two, "SELECT * FROM shares") == []
     assert all_follow(two)
+
+
+def test_a_table_that_is_made_anew_is_followed(two: Headrace) -> None:
+    two.sql("CREATE OR REPLACE TABLE right_in USING delta AS SELECT 2 AS id, 5 AS amount")
+    assert rows(two, "SELECT * FROM right_in_copy") == [(2, 5)]
+    assert rows(two, "SELECT * FROM shares") == [(2, 4)]
+    assert all_follow(two)
+    with pytest.raises(HeadraceError, match=r"REPLACE TABLE on default\.right_in was undone"):
+        two.sql("CREATE OR REPLACE TABLE right_in USING delta AS SELECT 2 AS id, 0 AS amount")
+    assert rows(two, "SELECT * FROM right_in") == [(2, 5)]
+    assert all_follow(two)
+    two.sql("DROP TABLE right_in")
+    two.write(two.spark.createDataFrame([(1, 2)], "id int, amount int"), "right_in")
+    assert rows(two, "SELECT * FROM shares") == [(1, 5)]
+    assert all_follow(two)
+
+
+def test_what_failed_between_follows_or_the_write_is_undone(two: Headrace) -> None:
+    two.sql("CREATE TABLE extra (id INT) USING delta")
+    two.sql("INSERT INTO extra VALUES (1), (3)")
+    join = "SELECT l.id, amount FROM left_in l JOIN extra e ON l.id = e.id"
+    two.sql(f"CREATE STREAM TABLE joined SCHEDULE DOWNSTREAM AS {join}")
+    two.sql("CREATE STREAM TABLE above REFRESH MODE IMMEDIATE AS SELECT id FROM joined")
+    two.sql("DROP TABLE extra")
+    with pytest.raises(HeadraceError):
+        two.refresh_stream_table("joined")
+    assert two.catalog.find(two.qualify("joined")).status == "ERROR"
+    before = rows(two, "SELECT * FROM left_in")
+    with pytest.raises(HeadraceError, match=r"was undone, because default\.joined") as failed:
+        two.sql("INSERT INTO left_in VALUES (3, 30)")
+    assert "default.extra is gone" in failed.value.message
+    assert rows(two, "SELECT * FROM left_in") == before
+    two.sql("CREATE TABLE extra USING delta AS SELECT 3 AS id")
+    two.sql("INSERT INTO left_in VALUES (3, 30)")
+    assert rows(two, "SELECT * FROM above") == [(3,)]
+    assert two.catalog.find(two.qualify("joined")).status == "ACTIVE"
+    assert two.catalog.history(two.qualify("joined"))[0].action == "DIFFERENTIAL"
+    assert holds(two, "joined")
+    assert holds(two, "above")

@@ -109,7 +109,8 @@ def test_in_any_case_and_after_comments(text: str, verb: str) -> None:
         "SELECT 'DELETE FROM shop.t'",
         "SET x = DELETE",
         "USE shop",
-        "EXECUTE IMMEDIATE sql_text",
+        "EXECUTE IMMEDIATE 'SELECT 1' INTO x",
+        "EXECUTE IMMEDIATE",
         "DELETE FROM",
         "INSERT INTO",
         "FROM x INSERT INTO",
@@ -168,6 +169,23 @@ def test_a_whole_schema(text: str, verb: str) -> None:
 )
 def test_a_name_that_only_spark_can_know(text: str) -> None:
     assert [(write.name, write.kind) for write in writes(text)] == [((), "dynamic")]
+
+
+@pytest.mark.parametrize(
+    ("text", "expression"),
+    [
+        ("EXECUTE IMMEDIATE statement", "statement"),
+        ("EXECUTE IMMEDIATE 'DELETE FROM ' || name USING 1 AS a", "'DELETE FROM ' || name"),
+        (
+            "BEGIN DECLARE v STRING; EXECUTE IMMEDIATE concat('DROP TABLE ', v) INTO x; END",
+            "concat('DROP TABLE ', v)",
+        ),
+    ],
+)
+def test_a_statement_that_only_spark_can_know(text: str, expression: str) -> None:
+    (write,) = writes(text)
+    assert (write.name, write.verb, write.kind) == ((), "EXECUTE IMMEDIATE", "statement")
+    assert write.expression == expression
 
 
 def test_the_position_is_that_of_the_name() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from headrace.catalog import Catalog, StreamTable
@@ -10,6 +10,7 @@ from headrace.errors import HeadraceError
 from headrace.runtime.relations import local_path
 from headrace.sql.names import TableName, split_name
 from headrace.sql.statements import TargetWrite
+from headrace.sql.writes import find_writes
 
 # Maintenance that moves no row is as welcome on a stream table as on any other.
 _HARMLESS = frozenset({"OPTIMIZE", "VACUUM", "ANALYZE", "REFRESH", "CACHE", "UNCACHE", "MSCK"})
@@ -30,18 +31,31 @@ def refuse_writes(
 ) -> None:
     """Raise for the first target that is a stream table, by its name, its path or its schema.
 
-    `evaluate` computes a name that the statement gives as an expression, or None where it cannot yet.
+    `evaluate` computes what the statement gives as an expression, or None where it cannot yet.
     """
     if not writes:
         return
     tables = catalog.all()
     for write in writes if tables else ():
-        if write.verb.split()[0] in _HARMLESS:
-            continue
-        target = _named(write, evaluate(write.expression)) if write.kind == "dynamic" else write
-        for table in tables:
-            if target is not None and _aims_at(target, table, qualify):
-                raise _read_only(target, table)
+        for target in _meant(write, evaluate):
+            for table in tables:
+                if target.verb.split()[0] not in _HARMLESS and _aims_at(target, table, qualify):
+                    raise _read_only(target, table)
+
+
+def _meant(write: TargetWrite, evaluate: Callable[[str], str | None]) -> Iterator[TargetWrite]:
+    """Give the targets that expressions name, or that a text to be executed writes to."""
+    if write.kind == "statement":
+        for inner in find_writes(evaluate(write.expression) or ""):
+            # A text that executes itself would go on for ever.
+            if inner.kind != "statement":
+                yield from _meant(replace(inner, position=write.position), evaluate)
+    elif write.kind == "dynamic":
+        target = _named(write, evaluate(write.expression))
+        if target is not None:
+            yield target
+    else:
+        yield write
 
 
 def _named(write: TargetWrite, name: str | None) -> TargetWrite | None:

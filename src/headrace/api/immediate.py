@@ -10,11 +10,13 @@ from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
-from headrace.catalog import Catalog, Lease, Status, StreamTable, this_owner
+from headrace.api.undo import undo_write
+from headrace.catalog import Catalog, Lease, SourceVersion, Status, StreamTable, this_owner
 from headrace.config import Settings
 from headrace.errors import HeadraceError
-from headrace.refresh.failure import as_headrace_error
+from headrace.refresh.failure import root_cause
 from headrace.runtime.relations import local_path
+from headrace.scheduler.behind import find_behind
 from headrace.scheduler.network import Network
 from headrace.scheduler.plan import plan_tables
 from headrace.scheduler.report import TickReport
@@ -25,7 +27,12 @@ from headrace.sql.statements import TargetWrite
 
 T = TypeVar("T")
 # Statements that change rows; those that only define or move something wake nobody.
-_CHANGES_ROWS = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE", "TRUNCATE", "COPY", "LOAD", "RESTORE"})
+_CHANGES_ROWS = frozenset(
+    {
+        *("INSERT", "UPDATE", "DELETE", "MERGE", "TRUNCATE", "COPY", "LOAD", "RESTORE"),
+        *("CREATE TABLE", "CREATE OR REPLACE TABLE", "REPLACE TABLE", "EXECUTE IMMEDIATE"),
+    }
+)
 _WAIT_SECONDS = 60.0
 _PAUSE_SECONDS = 0.05
 
@@ -54,7 +61,7 @@ class ImmediateWrites:
         write: Callable[[], T],
     ) -> T:
         """Carry out a write; where IMMEDIATE tables depend on its targets, they follow before it returns."""
-        wanted = [one for one in writes if one.verb.split()[0] in _CHANGES_ROWS]
+        wanted = [one for one in writes if not _CHANGES_ROWS.isdisjoint((one.verb, one.verb.split()[0]))]
         if not wanted:
             return write()
         network, _ = self._scheduler.networks.look()
@@ -90,10 +97,16 @@ class ImmediateWrites:
     ) -> bool:
         if write.kind != "table":
             # Only Spark can know: each of them may be meant.
-            return write.kind == "dynamic"
+            return write.kind in ("dynamic", "statement")
         if write.path is not None:
-            return local_path(write.path).rstrip("/") == self._sources.find(name).location.rstrip("/")
+            return local_path(write.path).rstrip("/") == self._location(name)
         return len(write.name) <= 3 and qualify(write.name) == name
+
+    def _location(self, name: TableName) -> str | None:
+        try:
+            return self._sources.find(name).location.rstrip("/")
+        except HeadraceError:  # It is gone, so that no path is its own.
+            return None
 
     def _lock(self, locks: ExitStack, target: TableName) -> None:
         """Let one write at a time through to a table, since a failed one is undone to the version before."""
@@ -112,19 +125,39 @@ class ImmediateWrites:
 
     def _write_and_follow(self, counts: Mapping[TableName, int], verb: str, write: Callable[[], T]) -> T:
         before = {name: self._newest(name) for name in counts}
-        result = write()
+        try:
+            result = write()
+        except Exception as error:
+            # A script may have written before it failed, and one table of several may have been reached.
+            self._settle(counts, verb, before, error)
+            raise
+        self._settle(counts, verb, before)
+        return result
+
+    def _settle(
+        self,
+        counts: Mapping[TableName, int],
+        verb: str,
+        before: Mapping[TableName, SourceVersion | None],
+        error: Exception | None = None,
+    ) -> None:
+        """Let the IMMEDIATE tables follow what was written, or undo it and say why."""
         after = {name: self._newest(name) for name in counts}
         written = {name: after[name] for name in counts if after[name] != before[name]}
-        if not written:
-            return result
-        failure = self._follow(written)
+        failure = self._follow(written) if written else None
         if failure is None:
-            return result
-        undone = [self._undo(name, before[name], after[name], counts[name]) for name in written]
+            return
+        undone = [
+            undo_write(self._spark, self._sources, name, before[name], after[name], counts[name])
+            for name in written
+        ]
         self._follow({name: self._newest(name) for name in written})
-        raise _refused(verb, list(written), failure, [one for one in undone if one is not None])
+        kept = [one for one in undone if one is not None]
+        raise _refused(verb, list(written), failure, kept, error) from error
 
-    def _follow(self, written: Mapping[TableName, int]) -> tuple[TableName, HeadraceError] | None:
+    def _follow(
+        self, written: Mapping[TableName, SourceVersion | None]
+    ) -> tuple[TableName, HeadraceError] | None:
         """Refresh until every IMMEDIATE reader reflects these versions; give the one that failed."""
         deadline = time.monotonic() + _WAIT_SECONDS
         while True:
@@ -132,7 +165,8 @@ class ImmediateWrites:
             behind = self._behind(network, tables, written)
             if not behind:
                 return None
-            plan = plan_tables(network, tables, behind, moment=self._moment(written))
+            wanted = behind | _failed_above(network, tables, behind)
+            plan = plan_tables(network, tables, wanted, moment=self._moment(written))
             if plan is None or not plan.tables:
                 # What stands between is suspended, and with it the promise to follow at once.
                 return None
@@ -148,42 +182,39 @@ class ImmediateWrites:
             time.sleep(_PAUSE_SECONDS)
 
     def _behind(
-        self, network: Network, tables: Mapping[TableName, StreamTable], written: Mapping[TableName, int]
+        self,
+        network: Network,
+        tables: Mapping[TableName, StreamTable],
+        written: Mapping[TableName, SourceVersion | None],
     ) -> set[TableName]:
         """Name the IMMEDIATE readers, at any depth, whose way up does not reflect the written versions."""
-        stale: set[TableName] = set()
-        for name in network.graph.order:
-            frontier = tables[name].frontier or {}
-            for source in network.graph.reads[name]:
-                at = frontier.get(str(source))
-                wanted = written.get(source)
-                if source in tables:
-                    newest = tables[source].storage_version
-                    if source in stale or (at is None or newest is None or at.version < newest):
-                        stale.add(name)
-                elif wanted is not None and (at is None or at.version < wanted):
-                    stale.add(name)
-        below = network.graph.downstream_of(written) & network.immediate & stale
-        return {name for name in below if tables[name].status is not Status.SUSPENDED}
+        below = network.graph.downstream_of(written) & network.immediate
+        behind = find_behind(network, tables, written)
+        return {name for name in below & behind if tables[name].status is not Status.SUSPENDED}
 
-    def _moment(self, written: Mapping[TableName, int]) -> datetime:
+    def _moment(self, written: Mapping[TableName, SourceVersion | None]) -> datetime:
         """Give a moment that is not before the writes, though their writer's clock may be ahead of ours."""
-        commits = [self._sources.find(name).log.commit(version) for name, version in written.items()]
+        commits = [
+            self._sources.find(name).log.commit(at.version) for name, at in written.items() if at is not None
+        ]
         return max([datetime.now(UTC), *(one.timestamp for one in commits if one is not None)])
 
-    def _newest(self, name: TableName) -> int:
-        newest = self._sources.find(name).log.newest_version()
-        return newest if newest is not None else -1
-
-    def _undo(self, name: TableName, before: int, after: int, writes: int) -> str | None:
-        """Take a table back to the version before a write; say why that may not be."""
-        if after - before > writes or self._newest(name) != after:
-            return f"{name} keeps it, since others have written to it meanwhile"
+    def _newest(self, name: TableName) -> SourceVersion | None:
+        """Give where a source stands; None where there is none, or none whose changes could be followed."""
         try:
-            self._spark.sql(f"RESTORE TABLE {name.sql} TO VERSION AS OF {before}").collect()
-        except Exception as error:  # noqa: BLE001 - the first failure is the one to be raised
-            return f"{name} keeps it, since restoring failed: {as_headrace_error(error, name).message}"
-        return None
+            source = self._sources.find(name)
+            version = source.log.newest_version()
+            return None if version is None else SourceVersion(version, source.table_id(version))
+        except HeadraceError:
+            return None
+
+
+def _failed_above(
+    network: Network, tables: Mapping[TableName, StreamTable], behind: set[TableName]
+) -> set[TableName]:
+    """Name what stands in status ERROR between: it gets another try, and failing again it fails the write."""
+    above = network.graph.upstream_of(behind)
+    return {name for name in above if tables[name].status is Status.ERROR}
 
 
 def _failure(
@@ -198,19 +229,29 @@ def _failure(
 
 
 def _refused(
-    verb: str, targets: list[TableName], failure: tuple[TableName, HeadraceError], kept: list[str]
+    verb: str,
+    targets: list[TableName],
+    failure: tuple[TableName, HeadraceError],
+    kept: list[str],
+    error: Exception | None,
 ) -> HeadraceError:
     written = ", ".join(map(str, sorted(targets)))
-    name, error = failure
+    name, cause = failure
+    also = f" The statement itself had failed: {_said(error)}." if error else ""
     if kept:
         return HeadraceError(
             "immediate_refresh_failed",
-            f"{verb} on {written} was done, but {name}, which shall follow at once, failed: {error.message} "
-            f"The write could not be undone: {'; '.join(kept)}.",
+            f"{verb} on {written} was done, but {name}, which shall follow at once, failed: {cause.message} "
+            f"Undoing the write failed: {'; '.join(kept)}.{also}",
             hint=f"Correct the data or {name}, then REFRESH STREAM TABLE {name}.",
         )
     return HeadraceError(
         "immediate_refresh_failed",
-        f"{verb} on {written} was undone, because {name}, which follows at once, failed: {error.message}",
+        f"{verb} on {written} was undone, because {name}, which follows at once, failed: "
+        f"{cause.message}{also}",
         hint=f"Correct the data, or give {name} another REFRESH MODE, and write again.",
     )
+
+
+def _said(error: Exception) -> str:
+    return (error.message if isinstance(error, HeadraceError) else root_cause(error)).rstrip(".")

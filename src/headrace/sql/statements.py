@@ -150,14 +150,15 @@ class DropSource:
 class TargetWrite:
     """What a Spark statement writes to.
 
-    `kind` is `table` for a name or a path, `schema` where a whole schema goes, and `dynamic` where only Spark
-    can know the name, as in `IDENTIFIER(variable)`; `name` is then empty and `expression` is what gives it.
+    `kind` is `table` for a name or a path and `schema` where a whole schema goes. Only Spark can know the
+    name of a `dynamic` target, as in `IDENTIFIER(variable)`, and all of a `statement`, as in
+    `EXECUTE IMMEDIATE variable`; `name` is then empty and `expression` is what gives it.
     """
 
     name: NameParts
     verb: str
     position: Position
-    kind: Literal["table", "schema", "dynamic"] = "table"
+    kind: Literal["table", "schema", "dynamic", "statement"] = "table"
     expression: str = ""
 
     @property

@@ -95,11 +95,23 @@ def _inserts_after_from(cursor: Cursor) -> Iterator[TargetWrite]:
 
 
 def _executed_writes(cursor: Cursor) -> Iterator[TargetWrite]:
-    """`EXECUTE IMMEDIATE 'DELETE FROM …'` is the statement in the string."""
-    if cursor.accept("EXECUTE", "IMMEDIATE") and cursor.token.kind is Kind.STRING:
-        position = cursor.position
-        for write in find_writes(cursor.advance().value):
+    """`EXECUTE IMMEDIATE 'DELETE FROM …'` is the statement in the string; what else gives it, Spark knows."""
+    if not cursor.accept("EXECUTE", "IMMEDIATE"):
+        return
+    position, first = cursor.position, cursor.index
+    while cursor.token.kind is not Kind.END and not _ends_executed(cursor):
+        cursor.advance()
+    given = cursor.tokens[first : cursor.index]
+    if len(given) == 1 and given[0].kind is Kind.STRING:
+        for write in find_writes(given[0].value):
             yield replace(write, position=position)
+    elif given:
+        text = cursor.text[given[0].start : given[-1].end]
+        yield TargetWrite((), "EXECUTE IMMEDIATE", position, "statement", text)
+
+
+def _ends_executed(cursor: Cursor) -> bool:
+    return cursor.token.is_symbol(";") or cursor.token.word in ("INTO", "USING")
 
 
 def _target(cursor: Cursor, verb: str) -> Iterator[TargetWrite]:

@@ -16,7 +16,7 @@ from headrace.config import Settings
 from headrace.errors import HeadraceError
 from headrace.refresh.failure import root_cause
 from headrace.runtime.relations import local_path
-from headrace.scheduler.behind import find_behind
+from headrace.scheduler.behind import failed_above, find_behind, newest_version
 from headrace.scheduler.network import Network
 from headrace.scheduler.plan import plan_tables
 from headrace.scheduler.report import TickReport
@@ -165,7 +165,7 @@ class ImmediateWrites:
             behind = self._behind(network, tables, written)
             if not behind:
                 return None
-            wanted = behind | _failed_above(network, tables, behind)
+            wanted = behind | failed_above(network, tables, behind)
             plan = plan_tables(network, tables, wanted, moment=self._moment(written))
             if plan is None or not plan.tables:
                 # What stands between is suspended, and with it the promise to follow at once.
@@ -200,21 +200,7 @@ class ImmediateWrites:
         return max([datetime.now(UTC), *(one.timestamp for one in commits if one is not None)])
 
     def _newest(self, name: TableName) -> SourceVersion | None:
-        """Give where a source stands; None where there is none, or none whose changes could be followed."""
-        try:
-            source = self._sources.find(name)
-            version = source.log.newest_version()
-            return None if version is None else SourceVersion(version, source.table_id(version))
-        except HeadraceError:
-            return None
-
-
-def _failed_above(
-    network: Network, tables: Mapping[TableName, StreamTable], behind: set[TableName]
-) -> set[TableName]:
-    """Name what stands in status ERROR between: it gets another try, and failing again it fails the write."""
-    above = network.graph.upstream_of(behind)
-    return {name for name in above if tables[name].status is Status.ERROR}
+        return newest_version(self._sources, name)
 
 
 def _failure(

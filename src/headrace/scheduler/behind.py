@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headrace.catalog import SourceVersion, StreamTable
+from headrace.catalog import SourceVersion, Status, StreamTable
+from headrace.errors import HeadraceError
 from headrace.scheduler.network import Network
+from headrace.sources.registry import Sources
 from headrace.sql.names import TableName
 
 
@@ -35,3 +37,21 @@ def _reaches(at: SourceVersion | None, wanted: SourceVersion | None) -> bool:
     if at is None or wanted is None:
         return False
     return at.table_id == wanted.table_id and at.version >= wanted.version
+
+
+def failed_above(
+    network: Network, tables: Mapping[TableName, StreamTable], names: set[TableName]
+) -> set[TableName]:
+    """Name what stands in status ERROR above tables: those can follow only if it is tried again."""
+    above = network.graph.upstream_of(names)
+    return {name for name in above if tables[name].status is Status.ERROR}
+
+
+def newest_version(sources: Sources, name: TableName) -> SourceVersion | None:
+    """Give where a source stands; None where there is none, or none whose changes could be followed."""
+    try:
+        source = sources.find(name)
+        version = source.log.newest_version()
+        return None if version is None else SourceVersion(version, source.table_id(version))
+    except HeadraceError:
+        return None

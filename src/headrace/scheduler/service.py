@@ -22,11 +22,11 @@ from headrace.scheduler.plan import Memory, Plan, plan_due, plan_tables, timed_t
 from headrace.scheduler.report import Outcome
 from headrace.scheduler.run import Scheduler
 from headrace.scheduler.tick import Tick
-from headrace.scheduler.watch import Watch
+from headrace.scheduler.wake import Wakes
 from headrace.sql.names import TableName
 
 _log = logging.getLogger("headrace.service")
-# How often the logs of sources are looked at for tables that follow every write.
+# How often the logs of sources are looked at for the tables that a new version wakes.
 _WATCH_SECONDS = 0.1
 _LONGEST_PAUSE = 15.0
 _PRUNE_SECONDS = 3600.0
@@ -54,10 +54,8 @@ class Service:
         self.overseer = Overseer(catalog)
         self._dispatcher = scheduler.dispatcher(self._on_outcome)
         self._retries = scheduler.retries()
-        self._watch = Watch(refresher.sources)
+        self._wakes = Wakes(refresher.sources)
         self._ticks: list[tuple[Tick, ExitStack]] = []
-        self._network: Network | None = None
-        self._woken: set[TableName] = set()
         self._stop = threading.Event()
         self._began = datetime.now(UTC)
         self._looked = time.monotonic()
@@ -141,21 +139,13 @@ class Service:
 
     def _look(self) -> float:
         """Plan what is due, if anything may be."""
-        moved = self._watch.changed()
-        now = datetime.now(UTC)
-        if moved and self._network is not None:
-            below = self._network.graph.downstream_of(moved) & self._network.immediate
-            self._woken |= below
-        if time.monotonic() < self._next_look and not self._woken:
+        if not self._wakes.notice() and time.monotonic() < self._next_look:
             return self._pause()
+        now = datetime.now(UTC)
         self._recover()
         self._sync()
         network, tables = self._scheduler.networks.look()
-        if network is not self._network:
-            self._network = network
-            follow = network.graph.upstream_of(network.immediate) | network.immediate
-            sources = {one for name in follow for one in network.graph.reads[name]}
-            self._watch.follow(sources - network.graph.reads.keys())
+        self._wakes.follow(network, tables, self.overseer.tried)
         self.overseer.look(network, tables, now=now, since=self._began)
         busy = self._dispatcher.busy
         memory = Memory(busy, self.overseer.tried, self.overseer.stretch)
@@ -174,33 +164,30 @@ class Service:
         return self._pause()
 
     def _catch_up(self, now: datetime) -> None:
-        """Refresh tables in IMMEDIATE mode whose sources were written by others."""
-        if not self._woken:
+        """Refresh what new versions of sources woke: IMMEDIATE tables, and what may work again."""
+        if not self._wakes.notice():
             return
         network, tables = self._scheduler.networks.look()
         busy = self._dispatcher.busy
-        free = {name for name in self._woken if name in tables and name not in busy}
-        plan = plan_tables(network, tables, free, moment=now, busy=busy)
-        self._woken -= {*plan.tables, *plan.blocked} if plan is not None else set()
-        self._woken &= tables.keys()
-        self._start(network, tables, plan)
+        woken = self._wakes.take(network, tables, busy)
+        self._start(network, tables, plan_tables(network, tables, woken, moment=now, busy=busy))
 
     def _pause(self) -> float:
         until = max(0.0, self._next_look - time.monotonic())
-        watched = self._network is not None and self._network.immediate
-        return min(until, _WATCH_SECONDS) if watched or self._woken else until
+        return min(until, _WATCH_SECONDS) if self._wakes.is_watching else until
 
     def _start(self, network: Network, tables: Mapping[TableName, StreamTable], plan: Plan | None) -> None:
         if plan is None:
             return
-        locks = ExitStack()
-        tick = locks.enter_context(self._scheduler.begin(network, tables, plan))
+        with ExitStack() as locks:
+            tick = locks.enter_context(self._scheduler.begin(network, tables, plan))
+            settled = {name: outcome for name, outcome in tick.outcomes.items() if outcome.is_current}
+            self._dispatcher.add(tick)
+            # A tick that could not be begun, since the catalog went away, must not keep its locks.
+            self._ticks.append((tick, locks.pop_all()))
         self.overseer.metrics.add("ticks_total")
-        for name, outcome in tick.outcomes.items():
-            if outcome.is_current:
-                self._on_outcome(tick, name, outcome)
-        self._ticks.append((tick, locks))
-        self._dispatcher.add(tick)
+        for name, outcome in settled.items():
+            self._on_outcome(tick, name, outcome)
 
     def _close_ticks(self, *, every: bool = False) -> None:
         for tick, locks in self._ticks:

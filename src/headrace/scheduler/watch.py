@@ -17,28 +17,39 @@ class Watch:
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
-        self._locations: dict[TableName, str] = {}
+        self._locations: dict[TableName, str | None] = {}
         self._seen: dict[TableName, object] = {}
 
-    def follow(self, names: Iterable[TableName]) -> None:
-        """Watch exactly these tables from now on; a table is found again when its name may have moved."""
-        self._locations = {}
-        for name in names:
-            try:
-                self._locations[name] = self._sources.find(name).location
-            except HeadraceError:
-                continue
+    @property
+    def is_watching(self) -> bool:
+        return bool(self._locations)
+
+    def follow(self, names: Iterable[TableName], *, anew: bool = False) -> None:
+        """Watch exactly these tables from now on; missing ones, or `anew` all, are looked for again."""
+        known = {} if anew else self._locations
+        self._locations = {name: known.get(name) or self._find(name) for name in names}
         self._seen = {name: seen for name, seen in self._seen.items() if name in self._locations}
 
-    def changed(self) -> set[TableName]:
-        """Name the tables whose log has moved since the last look; at the first look that is all of them."""
-        moved = set()
+    def changed(self) -> tuple[set[TableName], set[TableName]]:
+        """Name the tables whose log moved since the last look, and those that are seen for the first time."""
+        moved, first = set(), set()
         for name, location in self._locations.items():
-            now = _stamp(location)
-            if self._seen.get(name, self) != now:
-                self._seen[name] = now
+            now = _stamp(location) if location is not None else None
+            if now is None:
+                # What is made in its place may be somewhere else.
+                self._locations[name] = None
+            if name not in self._seen and now is not None:
+                first.add(name)
+            elif self._seen.get(name) != now:
                 moved.add(name)
-        return moved
+            self._seen[name] = now
+        return moved, first
+
+    def _find(self, name: TableName) -> str | None:
+        try:
+            return self._sources.find(name).location
+        except HeadraceError:
+            return None
 
 
 def _stamp(location: str) -> object:

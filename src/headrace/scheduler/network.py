@@ -68,10 +68,12 @@ class Networks:
         while True:
             generation = self._catalog.generation()
             tables = {table.name: table for table in self._catalog.all()}
-            if self._kept is None or self._kept[0] != generation:
-                self._kept = generation, build_network(tables.values(), self._catalog.dependencies())
-            network = self._kept[1]
+            # Other threads look, too, and put what they found in its place.
+            kept = self._kept
+            if kept is None or kept[0] != generation:
+                kept = generation, build_network(tables.values(), self._catalog.dependencies())
             # A definition may have come or gone between the two looks.
-            if network.graph.reads.keys() == tables.keys():
-                return network, tables
+            if kept[1].graph.reads.keys() == tables.keys():
+                self._kept = kept
+                return kept[1], tables
             self._kept = None

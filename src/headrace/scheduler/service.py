@@ -77,13 +77,15 @@ class Service:
     def run(self) -> None:
         """Work until `stop`."""
         self.overseer.remember()
-        while not self._stop.is_set():
-            pause = self._turn()
-            self._step(pause, start=True)
-        self._dispatcher.abandon("the service is stopping")
-        while self._dispatcher.running:
-            self._step(1.0, start=False)
-        self._close_ticks(every=True)
+        try:
+            while not self._stop.is_set():
+                pause = self._turn()
+                self._step(pause, start=True)
+            self._dispatcher.abandon("the service is stopping")
+            while self._dispatcher.running:
+                self._step(1.0, start=False)
+        finally:
+            self._close_ticks(every=True)
 
     def health(self) -> Mapping[str, Any]:
         """Say whether the service does its work."""

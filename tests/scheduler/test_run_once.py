@@ -195,3 +195,16 @@ def test_a_moment_without_a_zone_is_refused(hr: Headrace) -> None:
     with pytest.raises(HeadraceError) as refused:
         hr.run_once(at=datetime(2026, 1, 1))
     assert refused.value.code == "invalid_moment"
+
+
+def test_a_snapshot_is_of_a_moment_that_was(hr: Headrace) -> None:
+    now = datetime.now(UTC)
+    for at, why in (
+        (now.replace(tzinfo=None), "no time zone"),
+        (now + timedelta(minutes=5), "still to come"),
+        (now.date(), "not a moment"),
+    ):
+        for tables in (None, ["tip"]):
+            with pytest.raises(HeadraceError, match=why) as refused:
+                hr.snapshot(at, tables=tables)
+            assert refused.value.code == "invalid_moment"

@@ -25,6 +25,7 @@ from headrace.refresh.run import Refresher
 from headrace.refresh.verify import Verification, verify
 from headrace.runtime.lake import Lake
 from headrace.scheduler.dispatch import OnOutcome
+from headrace.scheduler.moment import checked_past
 from headrace.scheduler.report import TickReport
 from headrace.scheduler.run import Scheduler
 from headrace.scheduler.service import Service
@@ -190,7 +191,8 @@ class Headrace:
     def snapshot(self, at: datetime | None = None, *, tables: Sequence[str] | None = None) -> Snapshot:
         """Read several tables as of one data timestamp, by default the newest that they have in common.
 
-        `tables` are those that must have contents of it; by default all stream tables.
+        `tables` are those that must have contents of it; by default all stream tables. `at` has a time zone
+        and is not still to come.
         """
         self._sync()
         network, known = self._scheduler.networks.look()
@@ -198,8 +200,11 @@ class Headrace:
         names = [self.qualify(name) for name in tables] if tables is not None else list(known)
         if at is None:
             at = finder.newest(names)
-        elif tables is not None:
-            finder.require(names, at)
+        else:
+            stamps = [table.data_timestamp for table in known.values() if table.data_timestamp is not None]
+            at = checked_past(at, newest=max(stamps, default=None))
+            if tables is not None:
+                finder.require(names, at)
         return Snapshot(self.spark, self._refresher.definitions, finder, at)
 
     def verify(self, name: str) -> Verification:

@@ -15,6 +15,7 @@ from headrace.refresh.result import RefreshResult
 from headrace.refresh.run import Refresher
 from headrace.scheduler.clock import Clock
 from headrace.scheduler.dispatch import Dispatcher, OnOutcome
+from headrace.scheduler.moment import checked_moment
 from headrace.scheduler.network import Network, Networks
 from headrace.scheduler.plan import Plan, plan_due, plan_tables
 from headrace.scheduler.quiet import REASON, find_quiet
@@ -53,7 +54,7 @@ class Scheduler:
     def run_once(self, at: datetime | None = None) -> TickReport:
         """Refresh all that is due at a moment, which is now unless given, and wait for its end."""
         now = datetime.now(UTC)
-        at = _checked(at) if at is not None else now
+        at = checked_moment(at) if at is not None else now
         network, tables = self.networks.look()
         policy = self.settings.diamond_schedule_policy
         again = self.retries().ready(network, tables, min(at, now))
@@ -151,13 +152,3 @@ def _no_data(table: StreamTable, moment: datetime) -> Outcome:
         frontier=table.frontier or {},
     )
     return Outcome(stream_table=str(table.name), result=result, is_current=True)
-
-
-def _checked(at: datetime) -> datetime:
-    if at.tzinfo is None:
-        raise HeadraceError(
-            "invalid_moment",
-            f"The moment {at.isoformat()} has no time zone.",
-            hint="Give it one, such as datetime.now(UTC).",
-        )
-    return at

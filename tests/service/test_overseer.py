@@ -68,13 +68,6 @@ def test_quiet_refreshes_say_nothing_of_the_pace(catalog: Catalog) -> None:
     assert overseer.stretch == {A: 3}
 
 
-def test_recomputing_in_place_of_changing_is_told_once(catalog: Catalog) -> None:
-    overseer = Overseer(catalog)
-    for action in (Action.FULL, Action.DIFFERENTIAL, Action.FULL, Action.FULL, Action.NO_DATA, Action.FULL):
-        ended(overseer, 0.1, action)
-    assert kinds(catalog) == ["fell_back_to_full"]
-
-
 def test_a_lag_that_is_exceeded_is_told_once_per_time(catalog: Catalog) -> None:
     overseer = Overseer(catalog)
     shop = Shop({"a": "orders"}, table("a", data_timestamp=NOON))

@@ -182,7 +182,7 @@ class Refresher:
             threshold = self._settings.change_ratio_threshold
             cheaper, remark = choose_full(self._catalog, table, figures, threshold)
             if cheaper:
-                return Decision(Action.FULL, f"{what}; {cheaper}", figures=figures)
+                return Decision(Action.FULL, f"{what}; {cheaper}", figures=figures, is_choice=True)
             what = f"{what}; {remark}" if remark else what
         return Decision(Action.DIFFERENTIAL, what, tuple(changed), figures=figures)
 
@@ -229,7 +229,18 @@ class Refresher:
             return self._note_no_data(task, decision)
         if decision.action is Action.DIFFERENTIAL:
             return self._apply_change(task, decision)
-        return self._rewrite(task, decision)
+        fell_back = decision.is_choice and self._was_changed_last(task.table)
+        result = self._rewrite(task, decision)
+        if fell_back:
+            message = f"{task.table.name} was recomputed in place of being changed: {decision.reason}"
+            self._catalog.raise_alert("fell_back_to_full", message, task.table.name)
+        return result
+
+    def _was_changed_last(self, table: StreamTable) -> bool:
+        """Tell whether the contents were last maintained by their changes."""
+        ways = (Action.DIFFERENTIAL, Action.FULL, Action.REINITIALIZE)
+        last = self._catalog.completed(table.id, table.name, ways, 1)
+        return bool(last) and last[0].action is Action.DIFFERENTIAL
 
     def _apply_change(self, task: Task, decision: Decision) -> RefreshResult:
         """Compute the change of the result from the changes of the sources, and apply it."""

@@ -26,6 +26,8 @@ class Decision:
     changed: tuple[TableName, ...] = ()
     alert: str = ""
     figures: Figures | None = None
+    is_choice: bool = False
+    """Whether AUTO recomputes though it could take the change."""
     failed_change_ms: float | None = None
     """What was spent on the change before it turned out to be impossible."""
 

@@ -42,7 +42,6 @@ class Overseer:
         self.tried: dict[TableName, datetime] = {}
         self.stretch: dict[TableName, int] = {}
         self._durations: dict[TableName, deque[float]] = {}
-        self._actions: dict[TableName, Action] = {}
         self._late: set[TableName] = set()
         catalog.on_alert(self._count_alert)
 
@@ -63,12 +62,8 @@ class Overseer:
         self.metrics.add("refresh_seconds_total", result.duration_ms / 1000, action=str(action))
         self.metrics.add("rows_total", result.rows_inserted, kind="inserted")
         self.metrics.add("rows_total", result.rows_deleted, kind="deleted")
-        before = self._actions.get(name)
         self._note_duration(name, action, result.reason, result.duration_ms / 1000)
         self._follow_pace(tick.network, name)
-        if action is Action.FULL and before is Action.DIFFERENTIAL:
-            message = f"{name} was recomputed in place of being changed: {result.reason}"
-            self._catalog.raise_alert("fell_back_to_full", message, name)
 
     def look(
         self, network: Network, tables: Mapping[TableName, StreamTable], *, now: datetime, since: datetime
@@ -119,7 +114,6 @@ class Overseer:
     def _note_duration(self, name: TableName, action: Action, reason: str, seconds: float) -> None:
         """Remember what a refresh took, where that tells how long the next one will take."""
         if shows_pace(action, reason):
-            self._actions[name] = action
             self._durations.setdefault(name, deque(maxlen=RECENT)).append(seconds)
 
     def _follow_pace(self, network: Network, name: TableName) -> None:

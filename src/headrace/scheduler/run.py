@@ -17,6 +17,7 @@ from headrace.scheduler.clock import Clock
 from headrace.scheduler.dispatch import Dispatcher, OnOutcome
 from headrace.scheduler.moment import checked_moment
 from headrace.scheduler.network import Network, Networks
+from headrace.scheduler.overseer import Overseer
 from headrace.scheduler.plan import Plan, plan_due, plan_tables
 from headrace.scheduler.quiet import REASON, find_quiet
 from headrace.scheduler.report import Outcome, TickReport
@@ -38,6 +39,7 @@ class Scheduler:
         self.settings = settings
         self.clock = Clock()
         self.networks = Networks(catalog)
+        self._overseer = Overseer(catalog)
         self.workers = Workers(spark, settings.max_concurrent_refreshes)
 
     def use(self, settings: Settings) -> None:
@@ -61,7 +63,15 @@ class Scheduler:
         plan = plan_due(network, tables, self.clock, at=at, now=now, policy=policy, again=again)
         if plan is None:
             return TickReport(data_timestamp=None)
-        return self.run_plan(network, tables, plan)
+        report = self.run_plan(network, tables, plan)
+        if not report.ok:
+            self._note_late()
+        return report
+
+    def _note_late(self) -> None:
+        """Alert people to tables that a run left older than their schedules allow."""
+        network, tables = self.networks.look()
+        self._overseer.look(network, tables, now=datetime.now(UTC), since=datetime.min.replace(tzinfo=UTC))
 
     def refresh(self, name: TableName, *, full: bool = False) -> RefreshResult:
         """Bring one table and all that it reads to this moment; the table's own failure is raised."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
+import headrace
 from headrace import Headrace, HeadraceError
 from headrace.catalog import Action, RefreshState
-from tests.conftest import holds, rows
+from tests.conftest import SMALL, holds, rows
+from tests.service.test_observe import Receiver
 
 
 @pytest.fixture
@@ -68,3 +71,25 @@ def test_a_run_that_leaves_a_table_too_old_says_so(sums: Headrace) -> None:
     assert sums.run_once(at=later + timedelta(minutes=2)).ok
     assert alerts(sums, "lag_exceeded") == ["default.by_hand"]
     assert holds(sums, "by_hand")
+
+
+def test_alerts_go_to_the_address_in_the_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    receiver = Receiver()
+    monkeypatch.setenv("HEADRACE_ALERT_WEBHOOK", receiver.url)
+    try:
+        with headrace.connect(warehouse=tmp_path / "lake", spark_conf=SMALL) as hr:
+            hr.sql("CREATE TABLE gone (id INT) USING delta")
+            hr.sql("CREATE STREAM TABLE ids AS SELECT id FROM gone")
+            hr.sql("DROP TABLE gone")
+            with pytest.raises(HeadraceError, match="gone"):
+                hr.refresh_stream_table("ids")
+            [known] = hr.catalog.alerts()
+    finally:
+        receiver.close()
+    [posted] = receiver.posted
+    assert (posted["alert_id"], posted["kind"], posted["stream_table"]) == (
+        known.id,
+        "refresh_failed",
+        "default.ids",
+    )
+    assert posted["message"] == known.message

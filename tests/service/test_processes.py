@@ -23,11 +23,11 @@ from tests.service.test_service import PATIENCE, running, until, verified
 RUN = "import sys; from headrace.cli import main; sys.argv = ['headrace', *sys.argv[1:]]; main()"
 
 
-def start(warehouse: Path) -> tuple[subprocess.Popen[str], str]:
+def start(warehouse: Path, *options: str) -> tuple[subprocess.Popen[str], str]:
     """Start `headrace run` and give it with its address once it serves."""
     environment = os.environ | {"HEADRACE_DRIVER_MEMORY": "1g"}
     process = subprocess.Popen(
-        [sys.executable, "-c", RUN, "run", "--warehouse", str(warehouse), "--port", "0"],
+        [sys.executable, "-c", RUN, "run", "--warehouse", str(warehouse), "--port", "0", *options],
         stderr=subprocess.PIPE,
         text=True,
         env=environment,
@@ -39,14 +39,16 @@ def start(warehouse: Path) -> tuple[subprocess.Popen[str], str]:
     raise AssertionError("the service ended before it served")
 
 
-def drained(process: subprocess.Popen[str]) -> threading.Thread:
+def drained(process: subprocess.Popen[str], said: list[str] | None = None) -> threading.Thread:
     """Read on, so that the process is not held up by a full pipe."""
     assert process.stderr is not None
     errors = process.stderr
 
     def read() -> None:
         with errors:
-            errors.read()
+            for line in errors:
+                if said is not None:
+                    said.append(line)
 
     thread = threading.Thread(target=read)
     thread.start()
@@ -131,3 +133,36 @@ def test_another_takes_over_from_a_service_that_was_killed(lake: Headrace, tmp_p
     record = lake.catalog.history()[-1]
     assert record.error_code == "refresh_interrupted"
     assert verified(lake, "slow")
+
+
+def test_a_service_reads_its_settings_again(tmp_path: Path) -> None:
+    file, said = tmp_path / "headrace.toml", list[str]()
+    file.write_text("")
+    process, _ = start(tmp_path / "lake", "--config", str(file))
+    rest = drained(process, said)
+
+    def count(text: str) -> int:
+        return sum(text in line for line in said)
+
+    try:
+        file.write_text('log_level = "INFO"')
+        until(
+            lambda: count("settings were read anew") == 1, "a changed file must be read, and logged by itself"
+        )
+        file.write_text('log_level = "loud"')
+        until(lambda: count("the old settings stay: [invalid_setting]") == 1, "wrong settings are reported")
+        seen = file.stat()
+        file.write_text("enabled = false\nlog_level = 'INFO'")
+        os.utime(file, ns=(seen.st_atime_ns, seen.st_mtime_ns))
+        time.sleep(3)
+        assert count("settings were read anew") == 1, "the file looks as before"
+        process.send_signal(signal.SIGHUP)
+        until(lambda: count("settings were read anew") == 2, "SIGHUP makes it read the file")
+        file.write_text("log_level = 'ERROR'")
+        time.sleep(3)
+        assert count("settings were read anew") == 2, "nothing less severe is logged any more"
+    finally:
+        process.send_signal(signal.SIGTERM)
+        code = process.wait(PATIENCE)
+        rest.join()
+    assert code == 0

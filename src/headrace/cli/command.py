@@ -34,11 +34,17 @@ class Place:
 
     warehouse: Path | None = None
     catalog_url: str | None = None
+    debug: bool = False
 
     def settings(self) -> Settings:
         from headrace.config import load_settings
 
         return load_settings(warehouse=self.warehouse, catalog_url=self.catalog_url)
+
+    def log_as(self, settings: Settings) -> None:
+        """Log what the settings ask for, and with --debug all."""
+        level = logging.DEBUG if self.debug else logging.getLevelNamesMapping()[settings.log_level]
+        logging.getLogger("headrace").setLevel(level)
 
     @contextmanager
     def connection(self) -> Iterator[Headrace]:
@@ -48,6 +54,7 @@ class Place:
 
             hr = headrace.connect(warehouse=self.warehouse, catalog_url=self.catalog_url)
         with hr:
+            self.log_as(hr.settings)
             yield hr
 
     @contextmanager
@@ -56,6 +63,7 @@ class Place:
         from headrace.catalog import Catalog, sqlite_url
 
         settings = self.settings()
+        self.log_as(settings)
         url = settings.catalog_url
         if url is None:
             file = settings.catalog_file
@@ -128,7 +136,7 @@ def register(app: typer.Typer, function: Callable[..., int | None]) -> None:
         **options: Any,
     ) -> None:
         with _configured(config, debug=debug):
-            code = _run(function, Place(warehouse, catalog_url), *args, debug=debug, **options)
+            code = _run(function, Place(warehouse, catalog_url, debug), *args, **options)
         raise typer.Exit(code)
 
     own = [
@@ -150,7 +158,7 @@ def _option(name: str, type_: Any, default: Any, option: Any) -> inspect.Paramet
     )
 
 
-def _run(function: Callable[..., int | None], place: Place, *args: Any, debug: bool, **options: Any) -> int:
+def _run(function: Callable[..., int | None], place: Place, *args: Any, **options: Any) -> int:
     try:
         return function(place, *args, **options) or 0
     except KeyboardInterrupt:
@@ -159,7 +167,7 @@ def _run(function: Callable[..., int | None], place: Place, *args: Any, debug: b
     except (typer.Exit, typer.Abort, typer.TyperException, BrokenPipeError):
         raise
     except Exception as error:  # noqa: BLE001 - the one place where every error becomes a line
-        if debug:
+        if place.debug:
             traceback.print_exc()
         show_error(as_error(error))
         return 1

@@ -156,7 +156,9 @@ class _SettingsReader:
             return None
         self._seen, self._asked = stamp, False
         try:
-            return self._place.settings()
+            settings = self._place.settings()
+            self._place.log_as(settings)
+            return settings
         except HeadraceError as error:
             logging.getLogger("headrace.service").warning("the old settings stay: %s", error)
             return None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +17,7 @@ from headrace.refresh.jobs import count_jobs
 from headrace.storage.data_files import write_data_file
 from headrace.storage.read import source_rows
 from headrace.storage.table import Storage
+from tests.conftest import refreshed
 from tests.lake_algebra.play import rows_of
 
 COLUMNS = (
@@ -103,9 +106,31 @@ def test_hundreds_of_files_are_read_without_a_job_to_list_them(lake: Headrace) -
     assert rows_of(read) == rows_of(lake.spark.table("many").toArrow())
 
 
-def written(location: str, rows: pa.Table) -> dict[str, Any]:
-    """Write a data file and say of it what a commit says."""
+@pytest.mark.parametrize("name", ["_part-0.parquet", ".part-0.parquet", "_old/part-0.parquet"])
+def test_files_that_spark_would_not_list_are_read(lake: Headrace, name: str) -> None:
+    """Delta reads every file that its log names, Spark's own listing none that looks hidden."""
+    lake.sql("CREATE TABLE odd (id BIGINT, name STRING) USING delta")
+    lake.sql("INSERT INTO odd VALUES (1, 'a'), (1, 'b')")
+    lake.create_stream_table("counts", "SELECT id, COUNT(*) AS n FROM odd GROUP BY id")
+    (location,) = lake.sql("DESCRIBE DETAIL odd").select("location").first()
+    location = location.removeprefix("file:")
+    rows = pa.table({"id": pa.array([1, 2], pa.int64()), "name": ["c", None]})
+    action = AddAction(**written(location, rows, name))
+    DeltaTable(location).create_write_transaction(
+        [action], mode="append", schema=rows.schema, partition_by=[]
+    )
+    assert lake.spark.table("odd").count() == 4
+    assert refreshed(lake, "counts").action == "DIFFERENTIAL"
+    assert refreshed(lake, "counts", full=True).action == "FULL"
+    assert rows_of(lake.spark.table("counts").toArrow()) == Counter({(1, 3): 1, (2, 1): 1})
+
+
+def written(location: str, rows: pa.Table, name: str = "") -> dict[str, Any]:
+    """Write a data file, under a name of one's own, and say of it what a commit says."""
     add = write_data_file(location, rows)
+    if name:
+        (Path(location) / name).parent.mkdir(exist_ok=True)
+        add["path"] = str((Path(location) / add["path"]).rename(Path(location) / name).relative_to(location))
     return {
         "path": add["path"],
         "size": add["size"],

@@ -60,7 +60,7 @@ def reading_obstacle(snapshot: Snapshot) -> str:
     if any(file.vector for file in snapshot.files):
         return "some of its rows are hidden"
     fields = (obstacle for field in snapshot.fields for obstacle in _type_obstacles(field))
-    return next(fields, "") or next(_odd_places(snapshot), "")
+    return next(fields, "") or next(_odd_places(snapshot), "") or next(_hidden_places(snapshot), "")
 
 
 def driver_obstacle(snapshot: Snapshot) -> str:
@@ -87,6 +87,20 @@ def _obstacles(snapshot: Snapshot) -> Iterator[str]:
 def _odd_places(snapshot: Snapshot) -> Iterator[str]:
     if any("%" in file.path or ":" in file.path or file.path.startswith("/") for file in snapshot.files):
         yield "some of its files lie elsewhere"
+
+
+def _hidden_places(snapshot: Snapshot) -> Iterator[str]:
+    if any(_is_hidden(file.path) for file in snapshot.files):
+        yield "some of its files have names that Spark does not list"
+
+
+def _is_hidden(path: str) -> bool:
+    """Tell whether Spark's own listing leaves a file out, which Delta reads.
+
+    >>> _is_hidden("part-0.parquet"), _is_hidden("_0.parquet"), _is_hidden("x/.old/part-0.parquet")
+    (False, True, True)
+    """
+    return path.endswith("._COPYING_") or any(name.startswith(("_", ".")) for name in path.split("/"))
 
 
 def _protocol_obstacles(snapshot: Snapshot) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 
@@ -186,6 +187,38 @@ def test_vacuumed_history_reinitializes_with_an_alert(totals: Headrace) -> None:
     assert "vacuumed" in result.reason
     assert "reinitialize_needed" in {row.kind for row in totals.alerts().collect()}
     holds_its_query(totals)
+
+
+def test_a_damaged_commit_stops_the_refresh_and_says_so(totals: Headrace) -> None:
+    """As a power loss may leave it; the rows it was to add must not be passed over."""
+    before = rows(totals, "SELECT * FROM totals")
+    (location,) = totals.sql("DESCRIBE DETAIL orders").select("location").first()
+    commit = Path(location.removeprefix("file:"), "_delta_log", f"{2:020d}.json")
+    commit.touch()
+    with pytest.raises(HeadraceError) as failure:
+        totals.refresh_stream_table("totals")
+    assert failure.value.code == "log_damaged"
+    assert str(commit.name) in failure.value.message
+    assert rows(totals, "SELECT * FROM totals") == before
+    assert totals.catalog.history()[0].error_code == "log_damaged"
+    commit.unlink()
+    totals.sql("INSERT INTO orders VALUES (8, 8, 8)")
+    assert refreshed(totals, "totals").action == "DIFFERENTIAL"
+    assert rows(totals, "SELECT * FROM totals") != before
+
+
+def test_a_damaged_commit_of_a_stream_table_can_be_removed(totals: Headrace) -> None:
+    totals.sql("INSERT INTO orders VALUES (8, 8, 8)")
+    refreshed(totals, "totals")
+    location = totals.catalog.find(totals.qualify("totals")).location
+    newest = max(Path(location, "_delta_log").glob("*.json"))
+    newest.write_bytes(newest.read_bytes()[:200])
+    with pytest.raises(HeadraceError, match="log_damaged"):
+        totals.refresh_stream_table("totals")
+    newest.unlink()
+    assert refreshed(totals, "totals").action == "REINITIALIZE"
+    totals.sql("INSERT INTO orders VALUES (9, 9, 9)")
+    assert refreshed(totals, "totals").action == "DIFFERENTIAL"
 
 
 def test_a_view_with_another_text_reinitializes(shop: Headrace) -> None:

@@ -13,6 +13,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from headrace import HeadraceError
+from headrace.catalog import SourceVersion
 from headrace.sources.delta import DeltaSource
 from headrace.sources.log import parse_commit
 from headrace.sources.vectors import DeletionVector
@@ -75,6 +76,21 @@ def test_text_that_python_takes_for_an_end_of_line() -> None:
     commit = parse_commit(1, text, NOW)
     assert commit.user_metadata == "a\u2028b\x85c"
     assert len(commit.adds) == 1
+
+
+@pytest.mark.parametrize("kept", [0, 1, 300])
+def test_a_commit_that_is_empty_or_cut_is_an_error(table: DeltaSource, kept: int) -> None:
+    """Taken for a commit that did nothing, it would hide what its writer wrote."""
+    text = commit_file(table, 3).read_bytes()
+    commit_file(table, 3).write_bytes(text[:kept])
+    with pytest.raises(HeadraceError, match=r"00003\.json .* is empty or cut") as refused:
+        table.changed(SourceVersion(2, table.table_id(2)), SourceVersion(3, table.table_id(2)))
+    assert refused.value.code == "log_damaged"
+    commit_file(table, 3).write_bytes(b"\n \n\x00\x00")
+    with pytest.raises(HeadraceError, match="log_damaged"):
+        table.log.commit(3)
+    commit_file(table, 3).write_bytes(text)
+    assert table.log.commit(3) is not None
 
 
 def test_a_deletion_vector_with_runs_arrays_and_bitmaps(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections import Counter
 from dataclasses import replace
@@ -106,6 +107,28 @@ def test_the_commit_carries_the_frontier(model: Model, path: Path | None) -> Non
     assert marker.frontier["default.source"].version == 2
     assert (marker.rows_inserted, marker.rows_deleted) == (2, 1)
     assert [own for _, own in model.storage.commits_since(0)][-1] == marker
+
+
+def test_a_commit_is_on_the_disk_before_it_has_its_name(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[tuple[str, int]] = []
+    fsync, link = os.fsync, os.link
+
+    def syncing(handle: int) -> None:
+        fsync(handle)
+        steps.append(("sync", os.fstat(handle).st_ino))
+
+    def linking(draft: FilePath, path: FilePath) -> None:
+        link(draft, path)
+        steps.append(("link", draft.stat().st_ino))
+
+    monkeypatch.setattr(os, "fsync", syncing)
+    monkeypatch.setattr(os, "link", linking)
+    model.apply(Counter({row(1): 1}))
+    log = FilePath(model.storage.location) / "_delta_log"
+    commit = (log / f"{1:020d}.json").stat().st_ino
+    assert steps == [("sync", commit), ("link", commit), ("sync", log.stat().st_ino)]
 
 
 @pytest.mark.parametrize("path", [Path.FILES, Path.REWRITE, Path.VECTORS])

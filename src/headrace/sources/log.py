@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow.fs as pafs
 
+from headrace.errors import HeadraceError
 from headrace.sources.files import is_local, store_of
 
 _COMMITS_KEPT = 256
@@ -118,7 +119,10 @@ class DeltaLog:
             if len(self._commits) >= _COMMITS_KEPT:
                 self._commits.clear()
             modified = datetime.fromtimestamp(stamp[0] / 1e9, UTC)
-            kept = stamp, parse_commit(version, self._read(_commit_name(version)), modified)
+            try:
+                kept = stamp, parse_commit(version, self._read(_commit_name(version)), modified)
+            except ValueError as error:
+                raise _damaged(self.location, version, str(error)) from error
             self._commits[version] = kept
         return kept[1]
 
@@ -168,10 +172,12 @@ def parse_commit(version: int, text: str, modified: datetime) -> Commit:
     """
     actions: dict[str, list[Mapping[str, Any]]] = {}
     # Text in an action may hold other characters that Python counts as ends of lines.
-    for line in text.split("\n"):
-        if line.strip():
-            for kind, action in json.loads(line).items():
-                actions.setdefault(kind, []).append(action)
+    lines = [json.loads(line) for line in text.split("\n") if line.strip()]
+    if not lines or not all(isinstance(line, dict) for line in lines):
+        raise ValueError("it holds no actions")
+    for line in lines:
+        for kind, action in line.items():
+            actions.setdefault(kind, []).append(action)
     info = (actions.get("commitInfo") or [{}])[0]
     in_commit = info.get("inCommitTimestamp")
     return Commit(
@@ -183,6 +189,16 @@ def parse_commit(version: int, text: str, modified: datetime) -> Commit:
         change_files=tuple(actions.get("cdc", ())),
         metadata=next(iter(actions.get("metaData", ())), None),
         protocol=next(iter(actions.get("protocol", ())), None),
+    )
+
+
+def _damaged(location: str, version: int, finding: str) -> HeadraceError:
+    """Say that a commit is not whole: taken for one that did nothing it would hide lost changes."""
+    return HeadraceError(
+        "log_damaged",
+        f"The commit {_commit_name(version)} in the Delta log of {location} is empty or cut: {finding}.",
+        hint="Bring the file back from a copy. Where there is none and it is the newest commit, remove it, "
+        "and write again what it wrote; a stream table does that by itself.",
     )
 
 

@@ -123,14 +123,29 @@ def _now() -> int:
 
 
 def _put_if_absent(path: Path, text: str) -> None:
-    """Make a file appear with all its contents, unless there is one of its name."""
+    """Make a file appear with all its contents, on the disk too, unless there is one of its name."""
     draft = path.with_name(f"_commit_{uuid.uuid4()}.json.tmp")
-    draft.write_text(text, encoding="utf-8")
     try:
+        # A name may reach the disk before what it names: after a power loss the commit would be empty.
+        with draft.open("x", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
         # A link appears at once and never replaces another, unlike a renamed or a slowly written file.
         os.link(draft, path)
+        _keep_names(path.parent)
     except FileExistsError:
         raise VersionTaken from None
     finally:
         with contextlib.suppress(FileNotFoundError):
             draft.unlink()
+
+
+def _keep_names(folder: Path) -> None:
+    """Bring a folder's names to the disk, where its system can."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -13,6 +13,9 @@ from pyspark.errors import SparkRuntimeException
 from headrace import Headrace, HeadraceError
 from headrace.refresh.blame import blame
 from headrace.refresh.by_state import StateChange
+from headrace.storage import maintain
+from headrace.storage.layout import CHECKPOINT_INTERVAL
+from headrace.storage.maintain import Upkeep
 from headrace.storage.marker import read_marker
 from headrace.storage.table import Storage
 from tests.conftest import holds, refreshed, rows
@@ -57,6 +60,19 @@ def test_frontier_and_data_timestamp_are_in_the_commit(totals: Headrace) -> None
     assert marker.frontier == result.frontier
     assert before <= marker.data_timestamp <= datetime.now(UTC)
     assert json.loads(commit.user_metadata)["headrace"]["frontier"]["default.orders"]["version"] == 2
+
+
+def test_a_table_that_is_always_recomputed_does_not_grow(
+    totals: Headrace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    eager = Upkeep(keep_versions=2, grace_seconds=-1)
+    monkeypatch.setattr(maintain, "Upkeep", lambda: eager)
+    for _ in range(CHECKPOINT_INTERVAL + 2):
+        assert totals.refresh_stream_table("totals", full=True).action == "FULL"
+    storage = storage_of(totals, "totals")
+    assert storage.log.newest_checkpoint(CHECKPOINT_INTERVAL + 2) is not None
+    assert len(list(Path(storage.location).glob("*.parquet"))) < 8
+    assert holds(totals, "totals")
 
 
 def test_no_data_writes_nothing_starts_no_job_and_is_fast(totals: Headrace) -> None:

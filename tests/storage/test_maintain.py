@@ -10,13 +10,17 @@ from pathlib import Path as FilePath
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from headrace import Headrace
+from headrace.runtime.relations import describe
+from headrace.sql.names import TableName
 from headrace.storage import snapshot as snapshots
-from headrace.storage.apply import Path
+from headrace.storage.apply import Path, replace_rows
 from headrace.storage.layout import CHECKPOINT_INTERVAL
 from headrace.storage.maintain import Upkeep, maintain
 from headrace.storage.marker import read_marker
 from headrace.storage.snapshot import read_snapshot
-from tests.storage.tables import Model, Row, as_rows
+from headrace.storage.table import Storage
+from tests.storage.tables import SCHEMA, Model, Row, as_rows
 from tests.storage.test_driver import row
 
 EAGER = Upkeep(keep_versions=5, grace_seconds=-1, stray_seconds=-1)
@@ -111,6 +115,48 @@ def test_files_of_a_commit_under_way_stay(model: Model) -> None:
     maintain(model.storage)
     assert not stray.exists()
     assert model.read_by_delta_rs() == model.rows
+
+
+def test_a_table_written_anew_each_time_keeps_little_of_its_past(model: Model) -> None:
+    """By its bytes: many copies of a large table would fill the disk."""
+    upkeep = Upkeep(keep_bytes=0, keep_times=4, fewest_versions=2, grace_seconds=-1)
+    for number in range(2 * CHECKPOINT_INTERVAL):
+        change = Counter({row(1_000 * number + one): 1 for one in range(50)})
+        change.update(dict.fromkeys(model.rows, -1))
+        model.apply(change, Path.REWRITE)
+        done = maintain(model.storage, upkeep=upkeep)
+    assert done.checkpoint == 2 * CHECKPOINT_INTERVAL
+    assert len(files_of(model)) == 5, "its own file and four older ones"
+    newest = model.storage.log.newest_version() or 0
+    assert sum(contents_at(model, newest - 4).values()) == 50
+    assert model.read_by_delta_rs() == model.rows
+
+
+def test_what_spark_writes_anew_each_time_is_swept(lake: Headrace) -> None:
+    """Spark makes the checkpoints of its own commits, and puts files of mapped columns into folders."""
+    lake.spark.sql(
+        "CREATE TABLE t (`a b` BIGINT) USING delta TBLPROPERTIES"
+        " ('delta.columnMapping.mode' = 'name', 'delta.checkpointInterval' = '2')"
+    )
+    described = describe(lake.spark, TableName("default", "t"))
+    assert described is not None
+    model = Model(Storage(described.location, "id-t"), SCHEMA, lake.spark)
+    upkeep = Upkeep(keep_versions=1, grace_seconds=-1)
+    for number in range(1, 5):
+        frame = lake.spark.range(10 * number).withColumnRenamed("id", "a b")
+        replace_rows(model.storage, frame, model.marker(), few=False)
+        done = maintain(model.storage, spark=lake.spark, upkeep=upkeep)
+    assert done.files_removed > 0
+    assert done.checkpoint == 4
+    location = FilePath(model.storage.location)
+    named = [file.path for version in (3, 4) for file in read_snapshot(model.storage.log, version).files]
+    assert sorted(str(path.relative_to(location)) for path in location.rglob("part-*.parquet")) == sorted(
+        named
+    )
+    assert all("/" in path for path in named)
+    assert not (location / "_delta_log" / f"{1:020d}.json").exists()
+    assert lake.spark.table("t").count() == 40
+    assert lake.spark.sql("SELECT * FROM t VERSION AS OF 3").count() == 30
 
 
 def test_many_refreshes_stay_as_fast_as_the_first(model: Model) -> None:

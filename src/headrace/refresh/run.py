@@ -360,6 +360,7 @@ class Refresher:
         self._finish(marker, result, changes, decision, details)
         if table.effective_mode == "DIFFERENTIAL" and (table.frontier is None or new_schema):
             self._guard_plan(table.name, analysis)
+        self._keep_house(task)
         return result
 
     def _is_small(self, task: Task, rows: int) -> bool:

@@ -7,15 +7,18 @@ interrupted: what one call leaves, a later one does.
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from headrace.sources.log import Commit
 from headrace.storage.commit import Draft, VersionTaken, commit_draft
 from headrace.storage.data_files import CHANGE_FOLDER, removal, stored_rows, visible_rows, write_data_file
 from headrace.storage.layout import CHECKPOINT_INTERVAL, rows_per_file
@@ -32,6 +35,11 @@ class Upkeep:
     # Versions that time travel reaches, unless they are older than the age below.
     keep_versions: int = 200
     keep_seconds: float = 7 * 86_400
+    # A table that is always written anew keeps so many times its size of its past, but a few versions
+    # and what is small in any case.
+    keep_times: float = 8.0
+    keep_bytes: int = 256 << 20
+    fewest_versions: int = 8
     # A reader may be at work on files that a commit has just removed.
     grace_seconds: float = 3_600
     # A file that no commit names may belong to one under way, however long that takes.
@@ -73,11 +81,12 @@ def maintain(
         return Maintained()
     compacted = _compact(storage, snapshot, upkeep, spark)
     version = storage.log.newest_version() or 0
-    checkpoint = _checkpoint(storage) if _checkpoint_is_due(storage) else None
+    is_due = _checkpoint_is_due(storage)
+    checkpoint = _checkpoint(storage) if is_due else _just_made(storage, snapshot.version)
     if checkpoint is None:
         return Maintained(compacted=compacted)
     # Files and commits go only right after a checkpoint: commits need it to go, and sweeps stay rare.
-    oldest = _oldest_kept(storage, version, upkeep, oldest_needed)
+    oldest = _oldest_kept(storage, version, upkeep, oldest_needed, most_bytes=_most_kept(snapshot, upkeep))
     removed = _sweep_files(storage, oldest, upkeep)
     return Maintained(checkpoint, compacted, removed, _sweep_log(storage, min(oldest, checkpoint)))
 
@@ -145,6 +154,11 @@ def _checkpoint_is_due(storage: Storage) -> bool:
     return newest - (_newest_checkpoint(storage, newest) or 0) >= CHECKPOINT_INTERVAL
 
 
+def _just_made(storage: Storage, version: int) -> int | None:
+    """Find the checkpoint that Spark makes at some of its commits, if the last refresh ended in one."""
+    return version if _newest_checkpoint(storage, version) == version else None
+
+
 def _newest_checkpoint(storage: Storage, upto: int) -> int | None:
     """Find the newest checkpoint at or before a version from which every refresh can read the table."""
     found = storage.log.newest_checkpoint(upto)
@@ -157,16 +171,31 @@ def _checkpoint(storage: Storage) -> int:
     return table.version()
 
 
-def _oldest_kept(storage: Storage, newest: int, upkeep: Upkeep, oldest_needed: int | None) -> int:
+def _oldest_kept(
+    storage: Storage, newest: int, upkeep: Upkeep, oldest_needed: int | None, *, most_bytes: float
+) -> int:
     """Find the oldest version that must stay readable."""
-    oldest = max(0, newest - upkeep.keep_versions)
     moment = time.time() - upkeep.keep_seconds
-    while oldest < newest:
-        commit = storage.log.commit(oldest)
-        if commit is not None and commit.timestamp.timestamp() >= moment:
+    oldest, kept_bytes = newest, 0
+    while oldest > max(0, newest - upkeep.keep_versions):
+        dropped, commit = storage.log.commit(oldest), storage.log.commit(oldest - 1)
+        if dropped is None or commit is None or commit.timestamp.timestamp() < moment:
             break
-        oldest += 1
+        kept_bytes += _dropped_bytes(dropped)
+        if kept_bytes > most_bytes and newest - oldest >= upkeep.fewest_versions:
+            break
+        oldest -= 1
     return oldest if oldest_needed is None else min(oldest, oldest_needed)
+
+
+def _most_kept(snapshot: Snapshot, upkeep: Upkeep) -> float:
+    return max(upkeep.keep_bytes, upkeep.keep_times * snapshot.size)
+
+
+def _dropped_bytes(commit: Commit) -> int:
+    """Add up the files that a commit leaves to older versions; one that gets another vector stays."""
+    kept = {add["path"] for add in commit.adds}
+    return sum(int(one.get("size") or 0) for one in commit.removes if one["path"] not in kept)
 
 
 def _sweep_files(storage: Storage, oldest: int, upkeep: Upkeep) -> int:
@@ -215,13 +244,14 @@ def _dropped_before(storage: Storage, oldest: int, moment: float) -> set[str]:
 
 def _names(actions: Sequence[Action]) -> set[str]:
     vectors = [action["deletionVector"] for action in actions if action.get("deletionVector")]
-    return {str(action["path"]) for action in actions} | {vector_path(vector) for vector in vectors}
+    return {unquote(str(action["path"])) for action in actions} | {vector_path(vector) for vector in vectors}
 
 
 def _own_files(location: str) -> Iterator[Path]:
-    for folder in (Path(location), Path(location) / CHANGE_FOLDER):
-        if folder.is_dir():
-            yield from (path for path in folder.iterdir() if path.suffix in {".parquet", ".bin"})
+    """List data files, also those of mapped columns, which Delta spreads over folders."""
+    for folder, inner, files in os.walk(location):
+        inner[:] = [name for name in inner if name == CHANGE_FOLDER or not name.startswith(("_", "."))]
+        yield from (Path(folder, name) for name in files if name.endswith((".parquet", ".bin")))
 
 
 def _sweep_log(storage: Storage, oldest: int) -> int:

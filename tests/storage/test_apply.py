@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path as FilePath
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from delta.tables import DeltaMergeBuilder
+from pyspark.sql import DataFrame, DataFrameWriter
+from pyspark.sql.functions import udf
 
 from headrace import Headrace
 from headrace.errors import HeadraceError
 from headrace.runtime.relations import describe
 from headrace.sql.names import TableName
-from headrace.storage.apply import WEIGHT, Path, TableChange, apply_change
+from headrace.storage.apply import WEIGHT, Path, TableChange, apply_change, replace_rows
 from headrace.storage.apply import run as apply_run
 from headrace.storage.marker import read_marker
 from headrace.storage.snapshot import read_snapshot
@@ -209,7 +217,7 @@ def test_vectors_of_spark_are_read(lake: Headrace) -> None:
         model.apply(Counter({(2, "x"): -1}), Path.VECTORS)
 
 
-@pytest.mark.parametrize("path", [Path.SPARK_MERGE, Path.SPARK_REWRITE, Path.FILES])
+@pytest.mark.parametrize("path", [path for path in Path if path is not Path.NOTHING])
 def test_a_concurrent_optimize_is_waited_out(
     lake: Headrace, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,9 +237,95 @@ def test_a_concurrent_optimize_is_waited_out(
     by_spark = {name: optimized(run) for name, run in apply_run._BY_SPARK.items()}
     monkeypatch.setattr(apply_run, "_BY_SPARK", by_spark)
     monkeypatch.setattr(apply_run, "commit_draft", optimized(apply_run.commit_draft))
-    model.apply(Counter({(1, "a"): -1, (9, "b"): 1}), path)
+    only_adds = path in {Path.APPEND, Path.SPARK_APPEND}
+    assert model.apply(Counter({(9, "b"): 1} | ({} if only_adds else {(1, "a"): -1})), path).path is path
     assert not waiting
     assert model.read_by_spark() == model.rows
+
+
+@pytest.mark.parametrize("is_by_driver", [True, False])
+def test_an_optimize_during_an_overwrite_is_waited_out(
+    lake: Headrace, tmp_path: FilePath, is_by_driver: bool
+) -> None:
+    """It moves the files that the overwrite is about to remove, while its rows are being computed."""
+    model = of_many_files(lake)
+    rows = waiting_rows(lake, tmp_path)
+    (tmp_path / "armed").touch()
+    with optimized_meanwhile(lake, tmp_path):
+        replace_rows(model.storage, rows, model.marker(), few=is_by_driver)
+    assert [commit.operation for commit, _ in model.storage.commits_since(4) if commit] == [
+        "OPTIMIZE",
+        "WRITE",
+    ]
+    assert model.read_by_spark() == Counter({(number, "new"): 1 for number in range(3)})
+
+
+@pytest.mark.parametrize("path", [Path.SPARK_MERGE, Path.SPARK_REWRITE])
+def test_an_optimize_while_spark_writes_is_waited_out(
+    lake: Headrace, tmp_path: FilePath, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark has looked at the files, and commits only after they were moved."""
+    model = of_many_files(lake)
+    gained = waiting_rows(lake, tmp_path).selectExpr("id", "name", f"1L AS {WEIGHT}")
+    lost = lake.spark.sql(f"SELECT id, 'a' AS name, -1L AS {WEIGHT} FROM range(2)")
+    change = TableChange(frame=gained.unionAll(lost), is_held=True)
+    for writer, method in ((DeltaMergeBuilder, "execute"), (DataFrameWriter, "save")):
+        monkeypatch.setattr(writer, method, arming(getattr(writer, method), tmp_path))
+    with optimized_meanwhile(lake, tmp_path):
+        applied = apply_change(model.storage, change, model.marker(), spark=lake.spark, path=path)
+    assert applied.path is path
+    operations = [commit.operation for commit, _ in model.storage.commits_since(4) if commit]
+    assert operations == ["OPTIMIZE", "MERGE" if path is Path.SPARK_MERGE else "WRITE"]
+    kept = Counter({(2, "a"): 1, (3, "a"): 1})
+    assert model.read_by_spark() == kept + Counter({(number, "new"): 1 for number in range(3)})
+
+
+def of_many_files(hr: Headrace) -> Model:
+    model = few(hr, "t")
+    for number in range(4):
+        model.apply(Counter({(number, "a"): 1}))
+    return model
+
+
+def waiting_rows(hr: Headrace, folder: FilePath) -> DataFrame:
+    """Three rows whose computation, once armed, waits until the table has been optimized."""
+
+    def name(_: int) -> str:
+        if (folder / "armed").exists():
+            (folder / "begun").touch()
+            wait_for(folder / "optimized")
+        return "new"
+
+    return hr.spark.range(0, 3, 1, 1).select("id", udf(name, "string", useArrow=False)("id").alias("name"))
+
+
+def arming(run: Any, folder: FilePath) -> Any:
+    def armed(*args: Any) -> Any:
+        (folder / "armed").touch()
+        return run(*args)
+
+    return armed
+
+
+@contextmanager
+def optimized_meanwhile(hr: Headrace, folder: FilePath) -> Iterator[None]:
+    with ThreadPoolExecutor(1) as pool:
+        moved = pool.submit(optimize_meanwhile, hr, folder)
+        yield
+        moved.result()
+
+
+def optimize_meanwhile(hr: Headrace, folder: FilePath) -> None:
+    wait_for(folder / "begun")
+    hr.spark.sql("OPTIMIZE t").collect()
+    (folder / "optimized").touch()
+
+
+def wait_for(path: FilePath) -> None:
+    until = time.monotonic() + 60
+    while not path.exists() and time.monotonic() < until:
+        time.sleep(0.01)
+    assert path.exists()
 
 
 def test_a_foreign_change_is_noticed_by_spark_too(lake: Headrace) -> None:

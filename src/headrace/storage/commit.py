@@ -93,6 +93,14 @@ def check_commits_since(storage: Storage, marker: Marker, base: int) -> Commit |
     return None
 
 
+def storage_busy(storage: Storage, tries: int) -> HeadraceError:
+    return HeadraceError(
+        "storage_busy",
+        f"The Delta table at {storage.location} was changed {tries} times while a refresh wrote to it.",
+        hint="Refresh again when the maintenance of that table is over.",
+    )
+
+
 def _written_by_others(storage: Storage, finding: str) -> HeadraceError:
     return HeadraceError(
         "storage_written_by_others",

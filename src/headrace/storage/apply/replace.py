@@ -17,7 +17,15 @@ from pyspark.sql.types import StructType
 
 from headrace.sources.log import Commit
 from headrace.storage.apply.driver import write_rows
-from headrace.storage.commit import Draft, VersionTaken, commit_draft, discard
+from headrace.storage.apply.spark import CONFLICTS
+from headrace.storage.commit import (
+    Draft,
+    VersionTaken,
+    check_commits_since,
+    commit_draft,
+    discard,
+    storage_busy,
+)
 from headrace.storage.data_files import conform, removal
 from headrace.storage.marker import Marker
 from headrace.storage.reach import driver_obstacle
@@ -35,18 +43,45 @@ _PLAIN_PROTOCOL = {"minReaderVersion": 1, "minWriterVersion": 2}
 def replace_rows(
     storage: Storage, rows: DataFrame, marker: Marker, *, few: bool, new_schema: bool = False
 ) -> Commit:
-    """Replace the contents by the rows of a query; `few` says that the driver may try to hold them."""
-    commit = _by_driver(storage, rows, marker) if few else None
-    return commit or storage.overwrite(rows, marker, new_schema=new_schema)
+    """Replace the contents by the rows of a query; `few` says that the driver may try to hold them.
+
+    An OPTIMIZE that comes between is waited out; another refresh or a foreign write is an error.
+    """
+    base = storage.log.newest_version()
+    commit = _by_driver(storage, rows, marker, base) if few else None
+    return commit or _by_spark(storage, rows, marker, base, new_schema=new_schema)
 
 
-def _by_driver(storage: Storage, rows: DataFrame, marker: Marker) -> Commit | None:
+def _by_spark(
+    storage: Storage, rows: DataFrame, marker: Marker, base: int | None, *, new_schema: bool
+) -> Commit:
+    """Let Spark write, again where somebody moved the files meanwhile."""
+    for _ in range(_TRIES):
+        done = _done_since(storage, marker, base)
+        if done is not None:
+            return done
+        try:
+            return storage.overwrite(rows, marker, new_schema=new_schema)
+        except CONFLICTS:
+            continue
+    raise storage_busy(storage, _TRIES)
+
+
+def _done_since(storage: Storage, marker: Marker, base: int | None) -> Commit | None:
+    """Find the commit of this very refresh; raise where anybody else's would be lost."""
+    return check_commits_since(storage, marker, base) if base is not None else None
+
+
+def _by_driver(storage: Storage, rows: DataFrame, marker: Marker, base: int | None) -> Commit | None:
     """Write the rows here, or give None where Spark must: they are many, or the table is beyond us."""
     found: pa.Table | None = None
     for _ in range(_TRIES):
         snapshot = _look(storage, rows.schema)
         if snapshot is None:
             return None
+        done = _done_since(storage, marker, base)
+        if done is not None:
+            return done
         if found is None:
             found = rows.limit(FEW_ROWS + 1).toArrow()
             if found.num_rows > FEW_ROWS:

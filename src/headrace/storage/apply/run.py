@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from delta.exceptions import DeltaConcurrentModificationException
 from pyspark.sql import SparkSession
 
-from headrace.errors import HeadraceError
 from headrace.sources.log import Commit
 from headrace.storage.apply.change import TableChange
 from headrace.storage.apply.choose import Choice, Path, Sizes, choose_path
@@ -16,9 +14,22 @@ from headrace.storage.apply.driver import draft_append, draft_files, draft_rewri
 from headrace.storage.apply.hide import draft_vectors
 from headrace.storage.apply.limits import Limits
 from headrace.storage.apply.sizes import driver_sizes, spark_sizes
-from headrace.storage.apply.spark import Apply, append_by_spark, merge_by_spark, rewrite_by_spark
+from headrace.storage.apply.spark import (
+    CONFLICTS,
+    Apply,
+    append_by_spark,
+    merge_by_spark,
+    rewrite_by_spark,
+)
 from headrace.storage.apply.weights import weighted_frame
-from headrace.storage.commit import Draft, VersionTaken, check_commits_since, commit_draft, discard
+from headrace.storage.commit import (
+    Draft,
+    VersionTaken,
+    check_commits_since,
+    commit_draft,
+    discard,
+    storage_busy,
+)
 from headrace.storage.marker import Marker, read_marker
 from headrace.storage.reach import driver_obstacle
 from headrace.storage.snapshot import Snapshot, UnreadableLog, read_snapshot
@@ -73,13 +84,9 @@ def apply_change(
     for _ in range(_TRIES):
         try:
             return task.attempt(base if base is not None else -1)
-        except (VersionTaken, FileNotFoundError, DeltaConcurrentModificationException):
+        except (VersionTaken, FileNotFoundError, *CONFLICTS):
             continue
-    raise HeadraceError(
-        "storage_busy",
-        f"The Delta table at {storage.location} was changed {_TRIES} times while a change was applied to it.",
-        hint="Refresh again when the maintenance of that table is over.",
-    )
+    raise storage_busy(storage, _TRIES)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
+from delta import exceptions
 from headrace.sources.log import Commit
 from headrace.sql.names import quote
 from headrace.storage.apply.change import WEIGHT
@@ -21,6 +22,18 @@ _LOST = "__hr_lost"
 _COMMIT_NOTE = "spark.databricks.delta.commitInfo.userMetadata"
 _TRANSACTION = "spark.databricks.delta.write"
 _MATERIALIZE = "spark.databricks.delta.merge.materializeSource"
+
+# What Delta raises where another commit came between; in Python the first is no base class of the others.
+CONFLICTS = (
+    exceptions.DeltaConcurrentModificationException,
+    exceptions.ConcurrentAppendException,
+    exceptions.ConcurrentDeleteDeleteException,
+    exceptions.ConcurrentDeleteReadException,
+    exceptions.ConcurrentTransactionException,
+    exceptions.ConcurrentWriteException,
+    exceptions.MetadataChangedException,
+    exceptions.ProtocolChangedException,
+)
 
 Apply = Callable[[Storage, WeightedFrame, Marker, int], Commit]
 

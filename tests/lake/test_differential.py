@@ -124,6 +124,26 @@ def test_auto_takes_full_when_most_of_a_large_source_changed(
     assert shop.catalog.history(shop.qualify("copy"))[0].details["change_ratio"] > 0.1
 
 
+def test_auto_knows_how_little_a_full_refresh_above_changed(
+    shop: Headrace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files say that every row came and went; its commit says what really did."""
+    monkeypatch.setattr(choice, "_BEARABLE_MS", 0)
+    shop.sql("INSERT INTO orders SELECT id, id % 7, id FROM range(10, 5000)")
+    shop.sql("CREATE STREAM TABLE above REFRESH MODE FULL AS SELECT id, customer, amount FROM orders")
+    shop.sql("CREATE STREAM TABLE below AS SELECT customer, SUM(amount) AS s FROM above GROUP BY customer")
+    before = rows(shop, "SELECT * FROM below")
+    shop.sql("UPDATE orders SET amount = amount + 1 WHERE id = 77")
+    shop.sql("INSERT INTO orders VALUES (3, 2, 7.25)")
+    full = refreshed(shop, "above")
+    assert (full.action, full.rows_inserted, full.rows_deleted) == ("FULL", 4996, 4995)
+    result = refreshed(shop, "below")
+    assert result.action == "DIFFERENTIAL", result.reason
+    assert rows(shop, "SELECT * FROM below") != before
+    details = shop.catalog.history(shop.qualify("below"))[0].details
+    assert (details["change_rows"], details["source_rows"]) == (3, 4996)
+
+
 def test_auto_tries_a_large_change_where_recomputing_is_quick_and_learns_from_it(
     shop: Headrace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

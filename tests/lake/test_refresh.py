@@ -105,7 +105,15 @@ def test_commits_that_only_move_rows_are_no_change(totals: Headrace) -> None:
 
 def test_asked_for_full_runs_without_a_change(totals: Headrace) -> None:
     result = refreshed(totals, "totals", full=True)
-    assert (result.action, result.reason) == ("FULL", "asked for")
+    assert (result.action, result.reason) == ("FULL", "asked for; rewrite: the result has 3 rows")
+    assert totals.catalog.history()[0].reason == result.reason
+
+
+def test_a_full_refresh_by_spark_says_why(totals: Headrace) -> None:
+    totals._refresher.use(totals._refresher._settings.model_copy(update={"apply": "spark"}))
+    result = refreshed(totals, "totals", full=True)
+    assert result.reason == "asked for; spark rewrite: the setting apply is spark"
+    assert totals.catalog.history()[0].reason == result.reason
 
 
 def test_versions_after_the_data_timestamp_are_not_read(totals: Headrace) -> None:

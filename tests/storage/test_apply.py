@@ -252,7 +252,7 @@ def test_an_optimize_during_an_overwrite_is_waited_out(
     rows = waiting_rows(lake, tmp_path)
     (tmp_path / "armed").touch()
     with optimized_meanwhile(lake, tmp_path):
-        replace_rows(model.storage, rows, model.marker(), few=is_by_driver)
+        replace_rows(model.storage, rows, model.marker(), spark_only="" if is_by_driver else "a test")
     assert [commit.operation for commit, _ in model.storage.commits_since(4) if commit] == [
         "OPTIMIZE",
         "WRITE",

@@ -144,7 +144,7 @@ def test_what_spark_writes_anew_each_time_is_swept(lake: Headrace) -> None:
     upkeep = Upkeep(keep_versions=1, grace_seconds=-1)
     for number in range(1, 5):
         frame = lake.spark.range(10 * number).withColumnRenamed("id", "a b")
-        replace_rows(model.storage, frame, model.marker(), few=False)
+        replace_rows(model.storage, frame, model.marker(), spark_only="a test")
         done = maintain(model.storage, spark=lake.spark, upkeep=upkeep)
     assert done.files_removed > 0
     assert done.checkpoint == 4

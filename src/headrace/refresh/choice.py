@@ -110,6 +110,15 @@ class _Measured:
     ms: float
 
 
+def is_first_load(reason: str) -> bool:
+    """Know the first load by its reason, whatever was added to that.
+
+    >>> is_first_load("first load; rewrite: the result has 3 rows"), is_first_load("asked for")
+    (True, False)
+    """
+    return reason.split(";")[0] == FIRST_LOAD
+
+
 def choose_full(
     catalog: Catalog, table: StreamTable, figures: Figures, threshold: float
 ) -> tuple[str | None, str]:
@@ -214,7 +223,7 @@ def _failed(done: Sequence[RefreshRecord]) -> list[_Measured]:
 
 def _usual_of_full(done: Sequence[RefreshRecord], rows_now: int | None) -> float | None:
     """What recomputing takes; the first load tells of it only until another one has been measured."""
-    later = [record for record in done if record.reason != FIRST_LOAD] or done
+    later = [record for record in done if not is_first_load(record.reason)] or done
     measured = [_grown(record, rows_now) for record in later[:_RECENT] if record.duration_ms]
     return statistics.median(measured) if measured else None
 

@@ -346,9 +346,16 @@ class Refresher:
             table = self._redescribe(task, analysis, decision.reason) if new_schema else table
             rows = self.definitions.rows_at(table, analysis, task.frontier)
             task.attempt.pass_gate(decision.action)
-            commit = replace_rows(
-                task.storage, rows, marker, few=self._is_small(task, before), new_schema=new_schema
+            replaced = replace_rows(
+                task.storage,
+                rows,
+                marker,
+                spark_only=self._why_large(task, before),
+                new_schema=new_schema,
+                has_readers=bool(self._catalog.dependents(table.name)),
             )
+        commit = replaced.commit
+        decision = replace(decision, reason=f"{decision.reason}; {replaced.path}: {replaced.reason}")
         inserted = commit.metric("numOutputRows")
         result = task.result(decision, inserted=inserted, deleted=before, jobs=jobs.count)
         changes = task.progress()
@@ -363,14 +370,16 @@ class Refresher:
         self._keep_house(task)
         return result
 
-    def _is_small(self, task: Task, rows: int) -> bool:
-        """Tell whether the whole contents fit the driver, by what is stored and what it comes from."""
-        if self._settings.apply == "spark" or rows > FEW_ROWS:
-            return False
+    def _why_large(self, task: Task, rows: int) -> str:
+        """Say why the whole contents may not fit the driver, by what is stored and what it comes from."""
+        if self._settings.apply == "spark":
+            return "the setting apply is spark"
+        if rows > FEW_ROWS:
+            return f"the table has {rows:,} rows"
         total = Stored()
         for name in task.analysis.sources:
             total += stored_size(self.sources.find(name).location, task.frontier[str(name)].version)
-        return total.is_within(FEW_ROWS, _FEW_BYTES)
+        return "" if total.is_within(FEW_ROWS, _FEW_BYTES) else "its sources are large"
 
     def _redescribe(self, task: Task, analysis: Analysis, reason: str) -> StreamTable:
         """Follow what the query means by now: the columns keep their names and take their new types.

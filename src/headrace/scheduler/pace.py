@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from headrace.catalog import Action, RefreshRecord, RefreshState
-from headrace.refresh.choice import FIRST_LOAD
+from headrace.refresh.choice import is_first_load
 from headrace.scheduler.clock import canonical_period
 
 # Refreshes that tell how long the next one will take.
@@ -17,7 +17,7 @@ _MOST_DOUBLINGS = 10
 
 def shows_pace(action: Action, reason: str) -> bool:
     """Tell whether a refresh says how long others take: loading a table once does not, nor having no work."""
-    return action not in (Action.NO_DATA, Action.REINITIALIZE) and reason != FIRST_LOAD
+    return action not in (Action.NO_DATA, Action.REINITIALIZE) and not is_first_load(reason)
 
 
 def current_period(lag: float, history: Iterable[RefreshRecord]) -> tuple[float, int]:

@@ -12,6 +12,9 @@ from collections.abc import Iterable
 
 from headrace.sources.log import Commit
 
+# What a full refresh really changed in a stream table: its files say that all rows came and went.
+GAINED_ROWS, LOST_ROWS = "numGainedRows", "numLostRows"
+
 
 def stated_rows(commits: Iterable[Commit]) -> tuple[int, int] | None:
     """Add up the rows that commits gained and lost, or give None where one does not say it."""
@@ -42,6 +45,9 @@ def _by_metrics(commit: Commit) -> tuple[int, int] | None:
                 return inserted + updated, updated + deleted
             # A stream table's own commit.
             counts = _metrics(commit, "numOutputRows", "numDeletedRows")
+            return None if counts is None else (counts[0], counts[1])
+        case "WRITE":
+            counts = _metrics(commit, GAINED_ROWS, LOST_ROWS)
             return None if counts is None else (counts[0], counts[1])
     return None
 

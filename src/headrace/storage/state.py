@@ -82,7 +82,8 @@ class StateTable:
         for other in folder.glob("state-*") if folder.is_dir() else ():
             if other.name not in needed:
                 shutil.rmtree(other, ignore_errors=True)
-        replace_rows(self.storage, rows, marker, few=few, new_schema=True)
+        spark_only = "" if few else "it may have many groups"
+        replace_rows(self.storage, rows, marker, spark_only=spark_only, new_schema=True)
 
     @property
     def table_id(self) -> str:

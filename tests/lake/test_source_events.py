@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ import headrace
 from headrace import Headrace, HeadraceError
 from headrace.catalog import Action
 from headrace.catalog.database import sqlite_url
+from headrace.refresh import run
 from tests.conftest import refreshed, rows
 
 TOTALS = "SELECT customer, SUM(amount) AS total FROM orders GROUP BY customer"
@@ -186,6 +188,36 @@ def test_vacuumed_history_reinitializes_with_an_alert(totals: Headrace) -> None:
     assert result.action == "REINITIALIZE"
     assert "vacuumed" in result.reason
     assert "reinitialize_needed" in {row.kind for row in totals.alerts().collect()}
+    holds_its_query(totals)
+
+
+@pytest.mark.parametrize("moment", ["why_reinitialize", "read_source_changes"])
+def test_history_vacuumed_during_a_refresh_reinitializes_with_an_alert(
+    totals: Headrace, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the look at the history and before the estimate, or before the changes are read."""
+    totals.sql("DELETE FROM orders WHERE id = 1")
+    totals.spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    known = getattr(run, moment)
+
+    def vacuuming(*given: Any) -> Any:
+        if moment == "read_source_changes":
+            totals.spark.sql("VACUUM orders RETAIN 0 HOURS").collect()
+            return known(*given)
+        found = known(*given)
+        totals.spark.sql("VACUUM orders RETAIN 0 HOURS").collect()
+        return found
+
+    monkeypatch.setattr(run, moment, vacuuming)
+    result = refreshed(totals, "totals")
+    assert result.action == "REINITIALIZE"
+    assert "vacuumed" in result.reason
+    assert "reinitialize_needed" in {row.kind for row in totals.alerts().collect()}
+    assert [record.state for record in totals.catalog.history(limit=1)] == ["COMPLETED"]
+    holds_its_query(totals)
+    totals.sql("INSERT INTO orders VALUES (9, 9, 9)")
+    monkeypatch.undo()
+    assert refreshed(totals, "totals").action == "DIFFERENTIAL"
     holds_its_query(totals)
 
 

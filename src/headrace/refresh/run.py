@@ -177,7 +177,12 @@ class Refresher:
         if table.effective_mode == "FULL":
             return Decision(Action.FULL, f"{what}; {table.mode_reason}")
         plan = self.definitions.plan(table, task.analysis)
-        figures = self._estimates.figures(task, changed, plan)
+        try:
+            figures = self._estimates.figures(task, changed, plan)
+        except HeadraceError as error:
+            if error.code != "history_lost":
+                raise
+            return _anew(error)
         if table.refresh_mode is RefreshMode.AUTO:
             threshold = self._settings.change_ratio_threshold
             cheaper, remark = choose_full(self._catalog, table, figures, threshold)
@@ -194,6 +199,8 @@ class Refresher:
         try:
             return self._carry_out(task, decision)
         except HeadraceError as error:
+            if error.code == "history_lost":
+                return self._carry_out_or_rebuild(task, _anew(error))
             if error.code != "storage_lacks_rows":
                 raise
             doubtful = ", ".join(unrepeatable(self.definitions.plan(table, task.analysis)))
@@ -519,6 +526,11 @@ class Refresher:
             changes=changes,
             **outcome,
         )
+
+
+def _anew(lost: HeadraceError) -> Decision:
+    """Load anew where a source was swept between the look at its history and the reading of it."""
+    return Decision(Action.REINITIALIZE, lost.message, alert="reinitialize_needed")
 
 
 def _ahead(table: StreamTable, clock: float) -> RefreshResult:

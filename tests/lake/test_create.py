@@ -115,6 +115,10 @@ REFUSED = [
     ("CREATE STREAM TABLE s AS SELECT id, COUNT(*) FROM orders GROUP BY id", "unnamed_column"),
     ("CREATE STREAM TABLE s AS SELECT id, customer AS ID FROM orders", "duplicate_column"),
     ("CREATE STREAM TABLE s AS SELECT NULL AS x, id FROM orders", "unsupported_type"),
+    (
+        "CREATE STREAM TABLE s AS SELECT ARRAY(name COLLATE UTF8_LCASE) AS x FROM customers",
+        "unsupported_type",
+    ),
     ("CREATE STREAM TABLE s AS SELECT id FROM s", "unknown_table"),
     ("CREATE STREAM TABLE s SCHEDULE '1 second' AS SELECT id FROM orders", "schedule_too_short"),
     ("CREATE STREAM TABLE s SCHEDULE 'sometimes' AS SELECT id FROM orders", "invalid_schedule"),
@@ -202,3 +206,41 @@ def test_a_variant_in_the_output_is_recomputed(lake: Headrace) -> None:
     result = refreshed(lake, "st")
     assert (result.action, result.rows_inserted) == ("FULL", 2)
     assert "VARIANT" in result.reason
+
+
+PICKED = (
+    "SELECT n COLLATE UTF8_BINARY AS n, c FROM (SELECT {0} AS n, COUNT(*) AS c FROM customers GROUP BY {0})"
+)
+
+
+def test_a_value_picked_among_equal_ones_is_recomputed(shop: Headrace) -> None:
+    query = PICKED.format("name COLLATE UTF8_LCASE")
+    with pytest.raises(HeadraceError) as refused:
+        shop.sql(f"CREATE STREAM TABLE st REFRESH MODE DIFFERENTIAL AS {query}")
+    assert refused.value.code == "ungroupable_type"
+    shop.sql(f"CREATE STREAM TABLE st AS {query}")
+    shop.sql("UPDATE customers SET name = 'ADA' WHERE id = 1")
+    result = refreshed(shop, "st")
+    assert (result.action, "GROUP BY" in result.reason) == ("FULL", True)
+    assert ("ADA", 1) in rows(shop, "SELECT * FROM st")
+
+
+def test_a_collated_column_of_a_source_is_recomputed(lake: Headrace) -> None:
+    # Delta makes such a table only for who insists.
+    lake.spark.conf.set("spark.databricks.delta.schema.typeCheck.enabled", "false")
+    lake.sql("CREATE TABLE t (id INT, name STRING COLLATE UTF8_LCASE) USING delta")
+    lake.sql("INSERT INTO t VALUES (1, 'Ada'), (2, 'ADA'), (2, 'ADA'), (3, NULL)")
+    lake.sql("CREATE VIEW v AS SELECT id, name AS n FROM t")
+    query = "SELECT id, CAST(n AS STRING) AS n FROM v"
+    with pytest.raises(HeadraceError) as refused:
+        lake.sql(f"CREATE STREAM TABLE st REFRESH MODE DIFFERENTIAL AS {query}")
+    assert (refused.value.code, "default.t.name" in refused.value.message) == ("ungroupable_type", True)
+    lake.sql(f"CREATE STREAM TABLE st AS {query}")
+    lake.sql("CREATE STREAM TABLE ids REFRESH MODE DIFFERENTIAL AS SELECT id FROM t")
+    lake.sql("UPDATE t SET name = 'ADA' WHERE id = 1")
+    result = refreshed(lake, "st")
+    assert (result.action, "default.t.name" in result.reason) == ("FULL", True)
+    assert rows(lake, "SELECT * FROM st") == [(1, "ADA"), (2, "ADA"), (2, "ADA"), (3, None)]
+    lake.sql("DELETE FROM t WHERE id = 3")
+    assert refreshed(lake, "ids").action == "DIFFERENTIAL"
+    assert rows(lake, "SELECT * FROM ids") == [(1,), (2,), (2,)]

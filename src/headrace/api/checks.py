@@ -107,6 +107,12 @@ def _check_column(index: int, field: StructField, tree: exp.Query) -> None:
             f"Output column {field.name!r} has type {type_}, which a Delta table cannot store.",
             hint="Cast it to another type.",
         )
+    if " collate " in type_:
+        raise HeadraceError(
+            "unsupported_type",
+            f"Output column {field.name!r} has type {type_}, which a Delta table cannot store.",
+            hint="Cast it to the same type without the collation, such as CAST(name AS STRING).",
+        )
 
 
 def _is_column_below(name: str, tree: exp.Query) -> bool:

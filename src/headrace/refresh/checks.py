@@ -14,6 +14,7 @@ from headrace.catalog import Catalog, Dependency, RefreshMode
 from headrace.catalog.records import DependencyKind
 from headrace.errors import HeadraceError, Position, shift
 from headrace.plan.build import Plan
+from headrace.plan.collations import collated_source_column, picks_among_equals
 from headrace.plan.nodes import Opaque
 from headrace.runtime.relations import describe
 from headrace.sources.registry import unsupported_source
@@ -55,19 +56,42 @@ def effective_mode(
                 position=shift(refusal.position, offset),
             )
         return "FULL", f"{refusal.construct}: {refusal.reason}"
-    variants = [name for name, type_ in columns if "variant" in type_]
-    if variants:
-        reason = f"output column {variants[0]!r} is a VARIANT, of which Spark cannot tell equal ones"
+    ungroupable = _ungroupable(plan, columns)
+    if ungroupable is not None:
+        reason, hint = ungroupable
         if mode is not RefreshMode.AUTO:
             raise HeadraceError(
                 "ungroupable_type",
                 f"This query cannot be maintained incrementally: {reason}.",
-                hint="Show its parts with variant_get or its text with to_json, or use REFRESH MODE FULL.",
+                hint=f"{hint}, or use REFRESH MODE FULL.",
             )
         return "FULL", reason
     if isinstance(plan.root, Opaque) and mode is RefreshMode.AUTO:
         return "FULL", f"the query has no operators of its own: {plan.root.reason}"
     return "DIFFERENTIAL", "every operator of the query has a rule"
+
+
+def _ungroupable(plan: Plan, columns: Sequence[tuple[str, str]]) -> tuple[str, str] | None:
+    """Say which values cannot be told apart, and what to write instead."""
+    variants = [name for name, type_ in columns if "variant" in type_]
+    if variants:
+        return (
+            f"output column {variants[0]!r} is a VARIANT, of which Spark cannot tell equal ones",
+            "Show its parts with variant_get or its text with to_json",
+        )
+    collated = collated_source_column(plan)
+    if collated is not None:
+        return (
+            f"source column {collated} has a collation, by which different values are equal",
+            "Give the source's column the collation UTF8_BINARY",
+        )
+    picked = picks_among_equals(plan.root)
+    if picked is not None:
+        return (
+            f"{picked} shows one of several values that a collation calls equal, and any of them would do",
+            "Compare what is the same for all of them, such as lower(name)",
+        )
+    return None
 
 
 def _source_kinds(

@@ -126,6 +126,4 @@ def _comparable_column(name: str, type_: str) -> str:
         return f"format_string('%.10e', {column} + 0D) AS {column}"
     if "double" in type_ or "float" in type_ or "variant" in type_:
         return f"to_json(struct({column})) AS {column}"
-    if " collate " in type_:
-        return f"{column} COLLATE UTF8_BINARY AS {column}"
     return column

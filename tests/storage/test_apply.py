@@ -120,6 +120,19 @@ def test_types_that_spark_does_not_compare(lake: Headrace, path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("is_frame", [True, False])
+def test_dates_that_python_does_not_know_are_found_by_spark(lake: Headrace, is_frame: bool) -> None:
+    model = few(lake, "t", "id INT, day DATE")
+    lake.spark.sql(
+        "INSERT INTO t VALUES (1, DATE'+12000-01-01'), (1, DATE'+12000-01-01'), (2, DATE'2026-01-01')"
+    )
+    frame = lake.spark.sql(f"SELECT 1 AS id, DATE'+12000-01-01' AS day, -1L AS {WEIGHT}")
+    change = TableChange(frame=frame) if is_frame else TableChange(rows=frame.toArrow())
+    apply_change(model.storage, change, model.marker(), spark=lake.spark, path=Path.SPARK_MERGE)
+    left = lake.spark.sql("SELECT id, CAST(day AS STRING) FROM t ORDER BY id").collect()
+    assert [tuple(line) for line in left] == [(1, "+12000-01-01"), (2, "2026-01-01")]
+
+
 def test_the_setting_spark_leaves_all_writing_to_spark(lake: Headrace) -> None:
     model = few(lake, "t")
     model.apply(Counter({(1, "a"): 1}), writer="spark")

@@ -6,6 +6,7 @@ import json
 import time
 import uuid
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -196,14 +197,14 @@ def _bounds(column: pa.ChunkedArray) -> Iterator[tuple[Any, Any]]:
         return
     if pt.is_floating(column.type) and not pc.all(pc.is_finite(column)).as_py():
         return
-    if pt.is_timestamp(column.type):
-        yield _time_bounds(column)
+    if pt.is_date(column.type) or pt.is_timestamp(column.type):
+        # Spark knows years beyond 9999, and the last moment of that one rounds up to the next.
+        with suppress(OverflowError):
+            yield _time_bounds(column)
         return
     found = pc.min_max(column)
     low, high = found["min"].as_py(), found["max"].as_py()
-    if pt.is_date(column.type):
-        yield low.isoformat(), high.isoformat()
-    elif isinstance(low, str):
+    if isinstance(low, str):
         yield low[:STATISTICS_PREFIX], _cut_up(high)
     else:
         yield low, high
@@ -224,11 +225,18 @@ def _cut_up(text: str) -> str:
 
 
 def _time_bounds(column: pa.ChunkedArray) -> tuple[str, str]:
-    """Write bounds in milliseconds, the upper one rounded up, as Delta keeps no finer ones."""
+    """Write bounds in days, or in milliseconds, the upper one rounded up, as Delta keeps no finer ones."""
+    if pt.is_date(column.type):
+        days = pc.min_max(column.cast(pa.int32()))
+        return _day(days["min"].as_py()), _day(days["max"].as_py())
     found = pc.min_max(column.cast(pa.int64()))
     zone = "Z" if column.type.tz else ""
     low, high = found["min"].as_py() // 1000, -(-found["max"].as_py() // 1000)
     return _milliseconds(low) + zone, _milliseconds(high) + zone
+
+
+def _day(value: int) -> str:
+    return (date(1970, 1, 1) + timedelta(days=value)).isoformat()
 
 
 def _milliseconds(value: int) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import date, timedelta
 from functools import reduce
 from typing import Any
 
@@ -21,6 +22,7 @@ from pyspark.sql.types import (
     IntegralType,
     MapType,
     StringType,
+    StructField,
     StructType,
     VariantType,
 )
@@ -181,7 +183,7 @@ def _counted(spark: SparkSession, held: DataFrame, schema: StructType, key: tupl
     ranged = [name for name in key or schema.fieldNames() if _has_order(schema[name].dataType)]
     measures = [F.sum(F.when(~lost, F.col(WEIGHT))), F.sum(F.when(lost, -F.col(WEIGHT)))]
     for name in ranged:
-        value = F.when(lost, F.col(quote(name)))
+        value = F.when(lost, _plain_number(F.col(quote(name)), schema[name].dataType))
         measures += [F.min(value), F.max(value), F.count(F.when(lost & F.col(quote(name)).isNull(), True))]
     row = held.agg(*[measure.alias(f"m{place}") for place, measure in enumerate(measures)]).collect()[0]
     bounds = {}
@@ -189,7 +191,8 @@ def _counted(spark: SparkSession, held: DataFrame, schema: StructType, key: tupl
         low, high, nulls = row[2 + 3 * place : 5 + 3 * place]
         # A row with NULL lies between no bounds.
         if low is not None and not nulls:
-            bounds[name] = (low, high)
+            with suppress(OverflowError):
+                bounds[name] = (_of_number(low, schema[name]), _of_number(high, schema[name]))
     return WeightedFrame(
         spark=spark,
         frame=held,
@@ -207,6 +210,15 @@ def _has_order(type_: DataType) -> bool:
     return isinstance(type_, (StringType, IntegralType, DateType))
 
 
+def _plain_number(column: Column, type_: DataType) -> Column:
+    """Give dates as days: Spark knows dates that Python does not."""
+    return F.unix_date(column) if isinstance(type_, DateType) else column
+
+
+def _of_number(value: Any, field: StructField) -> Any:
+    return date(1970, 1, 1) + timedelta(days=value) if isinstance(field.dataType, DateType) else value
+
+
 def _conform(frame: DataFrame, schema: StructType) -> DataFrame:
     columns = [F.col(quote(field.name)).cast(field.dataType).alias(field.name) for field in schema.fields]
     return frame.select(*columns, F.col(WEIGHT).cast("long").alias(WEIGHT))
@@ -221,7 +233,9 @@ def _from_arrow(spark: SparkSession, change: TableChange, schema: StructType) ->
     for name in ranged:
         if losses.num_rows and not losses[name].null_count:
             found = pc.min_max(losses[name])
-            bounds[name] = (found["min"].as_py(), found["max"].as_py())
+            # Spark knows dates that Python does not.
+            with suppress(OverflowError, ValueError):
+                bounds[name] = (found["min"].as_py(), found["max"].as_py())
     rows = _plain(change.rows)
     # Without its types Spark would take local times for moments, and some of them are none.
     frame = spark.createDataFrame(rows, from_arrow_schema(rows.schema))

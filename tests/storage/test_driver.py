@@ -7,6 +7,7 @@ import os
 import random
 from collections import Counter
 from dataclasses import replace
+from datetime import date, datetime
 from pathlib import Path as FilePath
 
 import duckdb
@@ -25,6 +26,7 @@ from headrace.storage.apply.change import Located
 from headrace.storage.apply.driver import locate
 from headrace.storage.apply.search import find_rows
 from headrace.storage.commit import commit_draft
+from headrace.storage.data_files import file_statistics
 from headrace.storage.identity import Integers
 from headrace.storage.marker import read_marker
 from headrace.storage.reach import driver_obstacle
@@ -285,14 +287,17 @@ def test_the_change_feed_shows_the_change(tmp_path: FilePath, path: Path) -> Non
     assert kinds == Counter({(1, "delete"): 1, (30, "insert"): 2})
 
 
-@pytest.mark.parametrize("path", [Path.FILES, Path.VECTORS])
-def test_duckdb_reads_the_result(model: Model, path: Path) -> None:
+@pytest.mark.parametrize("path", [Path.FILES, Path.REWRITE])
+def test_duckdb_reads_the_files_of_the_result(model: Model, path: Path) -> None:
+    """DuckDB's own Parquet reader, over the files that the log names."""
     model.apply(Counter({row(number): 1 for number in range(20)}))
     model.apply(Counter({row(3): -1, row(4): -1, row(99): 1}), path)
-    contents = pa.table(DeltaTable(model.storage.location).scan().read_all())  # noqa: F841 - named in the query
-    found = duckdb.sql("SELECT count(*), sum(id), max(price) FROM contents").fetchall()
-    expected = [row for row, count in model.rows.items() for _ in range(count)]
-    assert found == [(19, sum(row[0] for row in expected), expected[0][5])]
+    files = DeltaTable(model.storage.location).file_uris()
+    names = ["id", "name", "price", "day", "local"]
+    found = duckdb.execute(f"SELECT {', '.join(names)} FROM read_parquet(?)", [files]).fetchall()
+    places = [SCHEMA.get_field_index(name) for name in names]
+    assert Counter(found) == Counter({tuple(line[at] for at in places): 1 for line in model.rows})
+    assert len(found) == 19
 
 
 def test_only_the_files_of_the_change_are_copied(model: Model) -> None:
@@ -397,6 +402,23 @@ def test_statistics_hold_for_every_reader(model: Model) -> None:
         json.loads(file.add["stats"])["minValues"]["name"] for file in read_snapshot(model.storage.log).files
     )
     assert all(low <= text for text in names)
+
+
+def test_years_beyond_the_last_one_of_python_have_no_bounds() -> None:
+    """Spark knows them, and the last moment of the year 9999, rounded up, is one of them."""
+    far = pa.table(
+        {
+            "id": [1, 2],
+            # The first day of the year 10000.
+            "day": pa.array([0, 2_932_897], pa.int32()).cast(pa.date32()),
+            "never": pa.array([datetime(9999, 12, 31, 23, 59, 59, 999_999), None], pa.timestamp("us")),
+            "last": [date(1, 1, 1), date(9999, 12, 31)],
+        }
+    )
+    found = json.loads(file_statistics(far))
+    assert found["minValues"] == {"id": 1, "last": "0001-01-01"}
+    assert found["maxValues"] == {"id": 2, "last": "9999-12-31"}
+    assert found["nullCount"]["never"] == 1
 
 
 def test_a_snapshot_moved_on_equals_one_read_anew(model: Model) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import headrace
 from headrace import Headrace, HeadraceError
+from headrace.api import immediate
 from tests.conftest import SMALL, holds, rows
 
 QUERY = "SELECT customer, SUM(100 DIV amount) AS q, COUNT(*) AS n FROM {} GROUP BY customer"
@@ -124,6 +126,23 @@ def test_what_others_write_while_a_write_is_undone_stays(
     assert {(45,), (46,)} <= set(rows(hr, "SELECT id FROM orders"))
     hr.sql("DELETE FROM orders WHERE id = 45")
     assert (46, 6) in rows(hr, "SELECT * FROM copy")
+    assert follows(hr)
+
+
+def test_a_write_waits_no_longer_than_it_says_for_a_table_that_others_keep(
+    hr: Headrace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = rows(hr, "SELECT * FROM orders")
+    monkeypatch.setattr(immediate, "_WAIT_SECONDS", 0.5)
+    kept = hr.catalog.lease(hr.qualify("copy"), owner="elsewhere/1-2/3/4", ttl=timedelta(minutes=1))
+    with kept, pytest.raises(HeadraceError) as failed:
+        hr.sql("INSERT INTO orders VALUES (47, 1, 7)")
+    assert failed.value.code == "immediate_refresh_failed"
+    assert "INSERT INTO on default.orders was undone, because default.copy" in failed.value.message
+    assert "Another process has kept default.copy for 0.5 seconds" in failed.value.message
+    assert rows(hr, "SELECT * FROM orders") == before
+    hr.sql("INSERT INTO orders VALUES (48, 1, 8)")
+    assert (48, 8) in rows(hr, "SELECT * FROM copy")
     assert follows(hr)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from headrace.catalog import Action, Catalog, SourceVersion
+from headrace.errors import HeadraceError
 from headrace.refresh.blame import Blame, blame
 from headrace.refresh.run import Refresher
 from headrace.scheduler.attempt import Attempted, attempt_refresh
@@ -42,6 +43,7 @@ class _Job:
     tries: int = field(default=0, compare=False)
     pause: float = field(default=_FIRST_LOOK, compare=False)
     """Until the next look, where another process is at it."""
+    held_since: float | None = field(default=None, compare=False)
 
 
 class Dispatcher:
@@ -149,9 +151,9 @@ class Dispatcher:
     def _end(self, job: _Job, done: Attempted) -> None:
         self.running.pop(job.name, None)
         if done.outcome is None:
-            self._again(job, job.pause)
-            job.pause = min(2 * job.pause, _LAST_LOOK)
+            self._wait_for_others(job)
             return
+        job.held_since = None
         job.tries += 1
         error = done.outcome.error
         if error is not None and blame(error) is Blame.SYSTEM and job.tries < TRIES:
@@ -159,6 +161,16 @@ class Dispatcher:
             self._again(job, pause * random.uniform(0.5, 1.5))
             return
         self._finish(job.tick, job.name, replace(done.outcome, attempts=job.tries), done.pin)
+
+    def _wait_for_others(self, job: _Job) -> None:
+        """Look again soon, or give up what they have kept for longer than the tick waits for anything."""
+        now = time.monotonic()
+        job.held_since = now if job.held_since is None else job.held_since
+        if now - job.held_since >= job.tick.patience:
+            self._finish(job.tick, job.name, Outcome(stream_table=str(job.name), error=_kept(job)), None)
+            return
+        self._again(job, job.pause)
+        job.pause = min(2 * job.pause, _LAST_LOOK)
 
     def _finish(self, tick: Tick, name: TableName, outcome: Outcome, pin: SourceVersion | None) -> None:
         reasons = tick.finish(name, outcome, pin)
@@ -187,3 +199,11 @@ class Dispatcher:
     def _wake_later(self) -> None:
         while self._later and self._later[0][0] <= time.monotonic():
             heapq.heappush(self._ready, heapq.heappop(self._later)[2])
+
+
+def _kept(job: _Job) -> HeadraceError:
+    return HeadraceError(
+        "stream_table_busy",
+        f"Another process has kept {job.name} for {job.tick.patience:g} seconds and has not ended.",
+        hint="Try again when it has.",
+    )

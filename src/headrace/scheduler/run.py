@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
@@ -94,9 +95,10 @@ class Scheduler:
         plan: Plan,
         *,
         full: Iterable[TableName] = (),
+        patience: float = math.inf,
     ) -> TickReport:
-        """Carry one plan to its end."""
-        with self.begin(network, tables, plan, full=full) as tick:
+        """Carry one plan to its end, waiting so many seconds for a table that another process keeps."""
+        with self.begin(network, tables, plan, full=full, patience=patience) as tick:
             self.dispatcher().run(tick)
             decoded_columns.forget_idle()
             return tick.report()
@@ -109,11 +111,12 @@ class Scheduler:
         plan: Plan,
         *,
         full: Iterable[TableName] = (),
+        patience: float = math.inf,
     ) -> Iterator[Tick]:
         """Pin the sources for a tick and settle at once whatever did not change; hold the diamonds' locks."""
         pins = self._pin(network, plan)
         before = {name: tables[name].data_timestamp for name in plan.tables}
-        tick = Tick(plan, network, pins, before=before, full=full)
+        tick = Tick(plan, network, pins, before=before, full=full, patience=patience)
         quiet = find_quiet(network, tables, [name for name in plan.tables if name not in tick.full], pins)
         self._settle_quiet(tick, tables, quiet)
         with ExitStack() as locks:

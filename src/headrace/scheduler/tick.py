@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -25,11 +26,14 @@ class Tick:
         *,
         before: Mapping[TableName, datetime | None] | None = None,
         full: Iterable[TableName] = (),
+        patience: float = math.inf,
     ) -> None:
         self.moment = plan.moment
         self.pins = dict(pins)
         self.network = network
         self.full = frozenset(full)
+        # How many seconds a table that another process keeps is waited for.
+        self.patience = patience
         # The data timestamps at the time of planning, and the locks of diamonds that others have.
         self.before = dict(before or {})
         self.elsewhere: dict[TableName, str] = {}

@@ -9,15 +9,13 @@ from __future__ import annotations
 import argparse
 import tempfile
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 
 import headrace
-from headrace.bench.matrix import APPEND, Matrix
-from headrace.bench.measure import DRIVER_MEMORY, Timings, as_table, in_turn, write_results
-from headrace.bench.workload import PATTERNS, QUERIES, Cell, Pattern, Workload
-
-MODES = ("FULL", "DIFFERENTIAL")
+from headrace.bench.growth import MODES, measure_bases
+from headrace.bench.matrix import Matrix
+from headrace.bench.measure import DRIVER_MEMORY, as_table, write_results
+from headrace.bench.workload import PATTERNS, QUERIES, Cell, Workload
 
 
 def main() -> None:
@@ -30,7 +28,7 @@ def main() -> None:
         ]
         for pattern in options.patterns:
             print(f"{options.fixed_change:,} rows changed, {pattern}", flush=True)
-            results += measure_bases(matrices, options.bases, options.fixed_change, pattern, options.rounds)
+            results += measure_bases(matrices, options.fixed_change, pattern, options.rounds)
             _report(results, options)
         for matrix, rows in zip(matrices, options.bases, strict=True):
             for count in options.changes if rows == options.fixed_base else ():
@@ -54,48 +52,6 @@ def _opened(lakes: ExitStack, lake: Path, rows: int, queries: list[str]) -> Matr
     matrix = Matrix(hr, workload, queries, MODES)
     matrix.create()
     return matrix
-
-
-def measure_bases(
-    matrices: list[Matrix], bases: list[int], change: int, pattern: Pattern, rounds: int
-) -> list[dict[str, object]]:
-    """Measure one size of change on tables of several sizes, and compare each with the smallest one.
-
-    A full refresh of a large table keeps the disk busy for a while after it, so all of them come last.
-    """
-    timings = {(matrix.workload.schema, query): Timings() for matrix in matrices for query in matrix.queries}
-    appends = Timings()
-    for number in range(rounds + 1):
-        for matrix, rows in zip(matrices, bases, strict=True):
-            matrix.workload.change(Cell(rows, change / rows, pattern))
-        for mode in reversed(MODES):
-            for matrix in in_turn(matrices, number):
-                if mode == "DIFFERENTIAL":
-                    appends.time(APPEND, partial(matrix.workload.append, change))
-                for query in matrix.queries:
-                    timings[matrix.workload.schema, query].add(mode, matrix.refresh(query, mode))
-        print(f"  round {number} of {rounds} done", flush=True)
-    results: list[dict[str, object]] = []
-    smallest: dict[str, float] = {}
-    for matrix, rows in zip(matrices, bases, strict=True):
-        for query in matrix.queries:
-            matrix.verify(query)
-            full, by_change = (timings[matrix.workload.schema, query].median(mode) for mode in MODES)
-            base = smallest.setdefault(query, by_change)
-            results.append(
-                {
-                    "rows": rows,
-                    "change": change,
-                    "pattern": pattern,
-                    "query": query,
-                    "FULL": round(full, 3),
-                    "DIFFERENTIAL": round(by_change, 3),
-                    APPEND: round(appends.median(APPEND), 3),
-                    "speed-up": round(full / by_change, 2),
-                    f"of {bases[0]:,} rows": round(by_change / base, 2),
-                }
-            )
-    return results
 
 
 def _options() -> argparse.Namespace:

@@ -15,13 +15,7 @@ from pathlib import Path
 import headrace
 from headrace.bench.matrix import MODES, Matrix
 from headrace.bench.measure import DRIVER_MEMORY, as_table, write_results
-from headrace.bench.workload import PATTERNS, QUERIES, Cell, Workload
-
-SOURCES = {
-    "feed": "'delta.enableChangeDataFeed' = 'true'",
-    "vectors": "'delta.enableDeletionVectors' = 'true'",
-    "plain": "'delta.enableDeletionVectors' = 'false'",
-}
+from headrace.bench.workload import PATTERNS, QUERIES, SOURCES, Cell, Workload
 
 
 def main() -> None:

@@ -12,11 +12,12 @@ from random import Random
 
 import duckdb
 
+from headrace import bench
 from headrace.plan.hidden import WEIGHT
 from headrace.sql.analysis import Column, Table
 from headrace.sql.names import TableName
 
-QUERIES = Path(__file__).parent.parent / "fixtures" / "tpch"
+QUERIES = Path(bench.__file__).parent / "tpch_queries"
 TABLES = ("customer", "lineitem", "nation", "orders", "part", "partsupp", "region", "supplier")
 
 

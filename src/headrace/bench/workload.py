@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
 from pyspark.sql import SparkSession
@@ -25,6 +26,12 @@ QUERIES = {
     "distinct": "SELECT DISTINCT customer, status FROM {sales}",
     "left join": """SELECT s.id, s.product, s.amount, s.sold_at, c.name, c.region
         FROM {sales} s LEFT JOIN {customers} c ON s.customer = c.id""",
+}
+# Properties that source tables may have.
+SOURCES = {
+    "feed": {"delta.enableChangeDataFeed": "true"},
+    "vectors": {"delta.enableDeletionVectors": "true"},
+    "plain": {"delta.enableDeletionVectors": "false"},
 }
 # The newest part of the table, where most tables change.
 RECENT_SHARE = 0.02
@@ -64,6 +71,9 @@ class Changing(Protocol):
     @property
     def schema(self) -> str: ...
 
+    @property
+    def rows(self) -> int: ...
+
     def query(self, name: str) -> str: ...
 
     def change(self, cell: Cell) -> None: ...
@@ -79,7 +89,7 @@ class Workload:
     spark: SparkSession
     schema: str
     rows: int
-    properties: str = "'delta.enableChangeDataFeed' = 'true'"
+    properties: Mapping[str, str] = field(default_factory=lambda: SOURCES["feed"])
     _next_id: int = 0
     _seed: int = 0
 
@@ -143,7 +153,8 @@ class Workload:
         return max(10, self.rows // _SALES_EACH)
 
     def _create(self, table: str, query: str) -> None:
-        self.spark.sql(f"CREATE TABLE {table} USING delta TBLPROPERTIES ({self.properties}) AS {query}")
+        properties = ", ".join(f"'{name}' = '{value}'" for name, value in self.properties.items())
+        self.spark.sql(f"CREATE TABLE {table} USING delta TBLPROPERTIES ({properties}) AS {query}")
 
     def _sale(self, id_: str) -> str:
         return _SALE.format(id=id_, seed=self._seed, customers=self._customer_count)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import time
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 from pyspark.errors import SparkRuntimeException
 
 from headrace import Headrace, HeadraceError
@@ -67,7 +70,11 @@ def test_a_table_that_is_always_recomputed_does_not_grow(
 ) -> None:
     eager = Upkeep(keep_versions=2, grace_seconds=-1)
     monkeypatch.setattr(maintain, "Upkeep", lambda: eager)
-    for _ in range(CHECKPOINT_INTERVAL + 2):
+    orders = totals._refresher.sources.find(totals.qualify("orders")).location
+    schema = pa.schema([("id", pa.int32()), ("customer", pa.int32()), ("amount", pa.decimal128(10, 2))])
+    for number in range(CHECKPOINT_INTERVAL + 2):
+        row = {"id": [number], "customer": [1], "amount": [Decimal(1)]}
+        write_deltalake(orders, pa.table(row, schema=schema), mode="append")
         assert totals.refresh_stream_table("totals", full=True).action == "FULL"
     storage = storage_of(totals, "totals")
     assert storage.log.newest_checkpoint(CHECKPOINT_INTERVAL + 2) is not None
@@ -105,8 +112,38 @@ def test_commits_that_only_move_rows_are_no_change(totals: Headrace) -> None:
 
 def test_asked_for_full_runs_without_a_change(totals: Headrace) -> None:
     result = refreshed(totals, "totals", full=True)
-    assert (result.action, result.reason) == ("FULL", "asked for; rewrite: the result has 3 rows")
+    assert (result.action, result.reason) == ("FULL", "asked for; nothing: the result is what is stored")
     assert totals.catalog.history()[0].reason == result.reason
+
+
+def test_a_full_refresh_that_changes_nothing_writes_nothing(totals: Headrace) -> None:
+    totals.sql("CREATE STREAM TABLE rich REFRESH MODE DIFFERENTIAL AS SELECT customer FROM totals")
+    log, before = storage_of(totals, "totals").log, rows(totals, "SELECT * FROM totals")
+    version = log.newest_version()
+    totals.sql("UPDATE orders SET id = id + 10")
+    result = refreshed(totals, "totals")
+    assert (result.action, result.rows_inserted, result.rows_deleted) == ("FULL", 0, 0)
+    assert result.reason.endswith("nothing: the result is what is stored")
+    assert result.frontier["default.orders"].version == 2
+    assert log.newest_version() == version
+    assert refreshed(totals, "totals").action == "NO_DATA"
+    assert refreshed(totals, "rich").action == "NO_DATA"
+
+    totals.sql("UPDATE orders SET amount = 8 WHERE customer = 2")
+    result = refreshed(totals, "totals")
+    assert (result.action, result.rows_inserted) == ("FULL", 3)
+    assert rows(totals, "SELECT * FROM totals") != before
+    assert log.newest_version() == (version or 0) + 1
+
+
+def test_a_full_refresh_puts_right_what_is_damaged(totals: Headrace) -> None:
+    """Though its rows are what they should be, nobody can read them."""
+    storage = storage_of(totals, "totals")
+    for file in Path(storage.location).glob("*.parquet"):
+        file.write_bytes(file.read_bytes()[:-20])
+    result = refreshed(totals, "totals", full=True)
+    assert (result.action, result.rows_inserted) == ("FULL", 3)
+    assert rows(totals, "SELECT * FROM totals") == rows(totals, TOTALS)
 
 
 def test_a_full_refresh_by_spark_says_why(totals: Headrace) -> None:

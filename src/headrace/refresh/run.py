@@ -360,17 +360,18 @@ class Refresher:
                 spark_only=self._why_large(task, before),
                 new_schema=new_schema,
                 has_readers=bool(self._catalog.dependents(table.name)),
+                only_if_other=decision.action is Action.FULL and table.frontier is not None,
             )
-        commit = replaced.commit
+        commit, changes = replaced.commit, task.progress()
         decision = replace(decision, reason=f"{decision.reason}; {replaced.path}: {replaced.reason}")
-        inserted = commit.metric("numOutputRows")
-        result = task.result(decision, inserted=inserted, deleted=before, jobs=jobs.count)
-        changes = task.progress()
-        changes |= {
-            "storage_version": commit.version,
-            "table_id": task.storage.table_id(),
-            "reinitialize_reason": None,
-        }
+        inserted, deleted = (commit.metric("numOutputRows"), before) if commit is not None else (0, 0)
+        result = task.result(decision, inserted=inserted, deleted=deleted, jobs=jobs.count)
+        if commit is not None:
+            changes |= {
+                "storage_version": commit.version,
+                "table_id": task.storage.table_id(),
+                "reinitialize_reason": None,
+            }
         self._finish(marker, result, changes, decision, details)
         if table.effective_mode == "DIFFERENTIAL" and (table.frontier is None or new_schema):
             self._guard_plan(table.name, analysis)

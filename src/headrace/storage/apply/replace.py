@@ -51,9 +51,9 @@ _PLAIN_PROTOCOL = {"minReaderVersion": 1, "minWriterVersion": 2}
 
 @dataclass(frozen=True)
 class Replaced:
-    """The commit that has the new rows, and who wrote it and why."""
+    """The commit that has the new rows, and who wrote it and why; none where they are those of before."""
 
-    commit: Commit
+    commit: Commit | None
     path: Way
     reason: str
 
@@ -66,14 +66,19 @@ def replace_rows(
     spark_only: str = "",
     new_schema: bool = False,
     has_readers: bool = False,
+    only_if_other: bool = False,
 ) -> Replaced:
     """Replace the contents by the rows of a query; `spark_only` says why the driver may not try to hold them.
 
     An OPTIMIZE that comes between is waited out; another refresh or a foreign write is an error. Where the
-    table `has_readers` below it, the commit says how many rows it really changed, if that is known.
+    table `has_readers` below it, the commit says how many rows it really changed, if that is known; with
+    `only_if_other` there is no commit where no row would change, so that no reader has anything to do.
     """
     base = storage.log.newest_version()
-    found = spark_only or _by_driver(storage, rows, marker, base, has_readers=has_readers)
+    compare = has_readers or only_if_other
+    found = spark_only or _by_driver(storage, rows, marker, base, compare, only_if_other)
+    if found is None:
+        return Replaced(None, Way.NOTHING, "the result is what is stored")
     if isinstance(found, Commit):
         return Replaced(found, Way.REWRITE, f"the result has {found.metric('numOutputRows')} rows")
     commit = _by_spark(storage, rows, marker, base, new_schema=new_schema)
@@ -101,9 +106,9 @@ def _done_since(storage: Storage, marker: Marker, base: int | None) -> Commit | 
 
 
 def _by_driver(
-    storage: Storage, rows: DataFrame, marker: Marker, base: int | None, *, has_readers: bool
-) -> Commit | str:
-    """Write the rows here, or say why Spark must: they are many, or the table is beyond us."""
+    storage: Storage, rows: DataFrame, marker: Marker, base: int | None, compare: bool, only_if_other: bool
+) -> Commit | str | None:
+    """Write the rows here if need be, or say why Spark must: they are many, or the table is beyond us."""
     found: pa.Table | None = None
     for _ in range(_TRIES):
         snapshot = _look(storage, rows.schema)
@@ -117,8 +122,11 @@ def _by_driver(
             if found.num_rows > FEW_ROWS:
                 return f"the result has more than {FEW_ROWS:,} rows"
         plain = conform(found, snapshot.arrow_schema)
+        changed = _changed(snapshot, plain) if compare else {}
+        if only_if_other and changed and not any(changed.values()):
+            return None
         try:
-            return _commit(storage, snapshot, plain, marker, _changed(snapshot, plain) if has_readers else {})
+            return _commit(storage, snapshot, plain, marker, changed)
         except VersionTaken:
             continue
     return f"its files were moved {_TRIES} times meanwhile"
@@ -148,8 +156,9 @@ def _changed(snapshot: Snapshot, rows: pa.Table) -> dict[str, int]:
         return {}
     try:
         parts = [visible_rows(snapshot, file) for file in snapshot.files]
-    except FileNotFoundError:
-        # Somebody moved and swept them meanwhile, and the commit will find that out.
+    except (OSError, pa.ArrowException):
+        # Somebody moved and swept them meanwhile, and the commit will find that out; or one is damaged, and
+        # goes now.
         return {}
     weights = difference(rows, pa.concat_tables([snapshot.arrow_schema.empty_table(), *parts]))[WEIGHT]
     net = weights.to_numpy()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,19 @@ def test_other_columns_and_versions_are_other_changes(source: DeltaSource, reads
     assert changes.read(NO_SPARK, source, at(source, 0), at(source, 2), ["b"]).columns == ("b",)
     assert changes.read(NO_SPARK, source, at(source, 1), at(source, 2), ["b"]).gained == 1
     assert reads == [0, 0, 1]
+
+
+def test_a_copied_folder_has_changes_of_its_own(source: DeltaSource, tmp_path: Path) -> None:
+    """It keeps the identity of the table, and goes its own way from there."""
+    old = at(source, 2)
+    shutil.copytree(source.location, tmp_path / "copy")
+    copy = DeltaSource(TableName("s", "copy"), str(tmp_path / "copy"))
+    write_deltalake(source.location, pa.table({"a": [7], "b": [7]}), mode="append")
+    write_deltalake(copy.location, pa.table({"a": [8, 9], "b": [8, 9]}), mode="append")
+    assert source.table_id(3) == copy.table_id(3)
+    changes = SharedChanges()
+    assert changes.read(NO_SPARK, source, old, at(source, 3), ["a"]).gained == 1
+    assert changes.read(NO_SPARK, copy, old, at(copy, 3), ["a"]).gained == 2
 
 
 def test_what_is_kept_is_bounded(source: DeltaSource, reads: list[int]) -> None:

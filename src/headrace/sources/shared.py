@@ -15,7 +15,8 @@ from headrace.sources.delta import DeltaSource
 
 _MOST_BYTES = 64 << 20
 
-_Key = tuple[str, int, int, tuple[str, ...]]
+# A table copied as a folder keeps its identity, and goes its own way from there.
+_Key = tuple[str, str, int, int, tuple[str, ...]]
 
 
 @dataclass
@@ -45,7 +46,7 @@ class SharedChanges:
         """Give what columns of a source gained and lost between two versions."""
         if old.table_id != new.table_id:
             return read_changes(spark, source, old, new, columns)
-        key = new.table_id, old.version, new.version, tuple(columns)
+        key = source.location, new.table_id, old.version, new.version, tuple(columns)
         with self._lock:
             entry = self._kept.setdefault(key, _Entry())
             self._kept.move_to_end(key)

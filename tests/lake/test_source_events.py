@@ -104,6 +104,48 @@ def test_a_column_dropped_and_added_again_without_a_write_reinitializes(totals: 
     holds_its_query(totals)
 
 
+def test_a_field_dropped_and_added_again_reinitializes(lake: Headrace) -> None:
+    """Inside a column too the values are gone, though the type is what it was."""
+    lake.sql(
+        "CREATE TABLE deep (id INT, s STRUCT<a: INT, b: INT>, l ARRAY<STRUCT<a: INT, b: INT>>) USING delta "
+        "TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
+    )
+    lake.sql("INSERT INTO deep SELECT 1, struct(1 AS a, 2 AS b), array(struct(3 AS a, 4 AS b))")
+    lake.sql("CREATE STREAM TABLE flat REFRESH MODE DIFFERENTIAL AS SELECT id, s.b, l[0].b AS c FROM deep")
+    for column, values in (("s.b", (1, None, 4)), ("l.element.b", (1, None, None))):
+        lake.sql(f"ALTER TABLE deep DROP COLUMN {column}")
+        lake.sql(f"ALTER TABLE deep ADD COLUMN {column} INT")
+        result = refreshed(lake, "flat")
+        assert result.action == "REINITIALIZE"
+        assert f"a field of column {column[0]} was dropped" in result.reason
+        assert rows(lake, "SELECT * FROM flat") == [values]
+    lake.sql("INSERT INTO deep SELECT 2, struct(1 AS a, 2 AS b), array(struct(3 AS a, 4 AS b))")
+    assert refreshed(lake, "flat").action == "DIFFERENTIAL"
+    assert rows(lake, "SELECT * FROM flat") == [(1, None, None), (2, 2, 4)]
+
+
+@pytest.mark.parametrize("by", [("customer",), ("customer", "id"), ()], ids=["other", "more", "none"])
+def test_a_source_partitioned_anew_reinitializes(totals: Headrace, by: tuple[str, ...]) -> None:
+    """Old files hold a column that new ones have in their paths only, or the other way round."""
+    totals.sql("CREATE TABLE parted USING delta PARTITIONED BY (id) AS SELECT * FROM orders")
+    totals.sql(
+        "CREATE STREAM TABLE st REFRESH MODE DIFFERENTIAL AS "
+        "SELECT id, customer, COUNT(*) AS n FROM parted GROUP BY id, customer"
+    )
+    before = rows(totals, "SELECT * FROM st")
+    frame = totals.spark.sql("SELECT id + 1 AS id, customer, amount FROM orders")
+    frame.write.format("delta").mode("overwrite").option("overwriteSchema", "true").partitionBy(
+        *by
+    ).saveAsTable("parted")
+    result = refreshed(totals, "st")
+    assert result.action == "REINITIALIZE"
+    assert "partitioned by other columns" in result.reason
+    assert rows(totals, "SELECT * FROM st") != before
+    totals.sql("INSERT INTO parted VALUES (9, 9, 9)")
+    assert refreshed(totals, "st").action == "DIFFERENTIAL"
+    assert (9, 9, 1) in rows(totals, "SELECT * FROM st")
+
+
 def test_a_type_widened_without_a_write_is_followed_by_sums_of_the_new_type(totals: Headrace) -> None:
     totals.sql("ALTER TABLE orders SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
     totals.sql("INSERT INTO orders VALUES (8, 1, 0.25)")

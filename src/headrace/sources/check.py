@@ -14,7 +14,7 @@ from headrace.catalog import SourceVersion
 from headrace.sources.delta import DeltaSource
 from headrace.sources.difference import Difference, commit_difference, net_difference
 from headrace.sources.log import Commit
-from headrace.sources.state import Field, TableState, fields_of
+from headrace.sources.state import Field, TableState, fields_of, physical_names
 
 
 class SourceEvent(StrEnum):
@@ -25,6 +25,7 @@ class SourceEvent(StrEnum):
     RESTORED = "restored"
     TYPE_WIDENED = "type widened"
     TYPE_CHANGED = "type changed"
+    REPARTITIONED = "repartitioned"
     HISTORY_LOST = "history lost"
     RECREATED = "re-created"
     COLUMN_RENAMED = "column renamed"
@@ -71,7 +72,7 @@ def check_source(
             detail=f"{source.name} was dropped and created anew",
             old_readable=False,
         )
-    return _check_history(source, old.version, new.version)
+    return _check_history(source, old.version, new.version, before, columns_used)
 
 
 def check_columns(
@@ -97,22 +98,27 @@ def _check_column(
     if now is None:
         return _gone(name, was, after)
     if was is not None and was.physical != now.physical:
-        return SourceFinding(
-            event=SourceEvent.TYPE_CHANGED,
-            detail=f"column {name} was dropped and another of the same name was added",
-            columns=(name,),
-        )
+        return _other(name, f"column {name}")
     old_type = spark_type(was).simpleString() if was is not None else recorded
     new_type = spark_type(now).simpleString()
     if recorded is not None and recorded != new_type:
         old_type = recorded
     if old_type is None or old_type == new_type:
-        return None
+        inside = was is not None and physical_names(was) != physical_names(now)
+        return _other(name, f"a field of column {name}") if inside else None
     widened = is_widened(old_type, new_type)
     return SourceFinding(
         event=SourceEvent.TYPE_WIDENED if widened else SourceEvent.TYPE_CHANGED,
         detail=f"column {name} was {old_type} and is {new_type}",
         columns=(name,),
+    )
+
+
+def _other(column: str, what: str) -> SourceFinding:
+    return SourceFinding(
+        event=SourceEvent.TYPE_CHANGED,
+        detail=f"{what} was dropped and another of the same name was added",
+        columns=(column,),
     )
 
 
@@ -127,13 +133,19 @@ def _gone(name: str, was: Field | None, after: TableState) -> SourceFinding:
     return SourceFinding(event=SourceEvent.COLUMN_DROPPED, detail=f"column {name} is gone", columns=(name,))
 
 
-def _check_history(source: DeltaSource, old: int, new: int) -> SourceFinding:
+def _check_history(
+    source: DeltaSource, old: int, new: int, before: TableState | None, columns_used: Sequence[str]
+) -> SourceFinding:
     if new < old:
         return _lost(source, f"its newest version is {new}, older than {old}")
     listed = list(source.log.commits(old, new))
     commits = [commit for commit in listed if commit is not None]
     if len(commits) < len(listed):
         return _lost(source, "commits since then are gone from its log")
+    moved = _repartitioned(before, source.state(new), commits, columns_used)
+    if moved:
+        detail = f"it was partitioned by other columns, and {', '.join(moved)} moved"
+        return SourceFinding(event=SourceEvent.REPARTITIONED, detail=detail, columns=moved)
     by_commit, net = commit_difference(commits, feed=True), net_difference(commits)
     lost = Difference(tuple(piece for piece in net.pieces if piece.weight < 0))
     old_readable = not lost.missing(source.location)
@@ -147,6 +159,16 @@ def _check_history(source: DeltaSource, old: int, new: int) -> SourceFinding:
         detail=f"{source.name} was restored in version {restored.version}" if restored else "",
         old_readable=old_readable,
     )
+
+
+def _repartitioned(
+    before: TableState | None, after: TableState, commits: Sequence[Commit], columns_used: Sequence[str]
+) -> tuple[str, ...]:
+    """Name the used columns that some files between two versions hold, and others only in their paths."""
+    states = [*filter(None, [before, after]), *(after.after(commit) for commit in commits if commit.metadata)]
+    columns = [frozenset(one.casefold() for one in state.partition_columns) for state in states]
+    moved = frozenset().union(*columns) - columns[0].intersection(*columns)
+    return tuple(name for name in columns_used if name.casefold() in moved)
 
 
 def _restores(commits: Sequence[Commit]) -> Iterator[Commit]:

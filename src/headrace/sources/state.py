@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -88,6 +88,27 @@ def fields_of(struct: Mapping[str, Any]) -> tuple[Field, ...]:
     (Field(name='a', type='long', metadata={}),)
     """
     return tuple(Field(one["name"], one["type"], one.get("metadata") or {}) for one in struct["fields"])
+
+
+def physical_names(field: Field) -> tuple[str, ...]:
+    """List a column's own physical name and those of all fields inside it, in order.
+
+    >>> inner = {"name": "b", "type": "long", "metadata": {"delta.columnMapping.physicalName": "col-7"}}
+    >>> physical_names(Field("a", {"type": "array", "elementType": {"type": "struct", "fields": [inner]}}))
+    ('a', 'col-7')
+    """
+    return (field.physical, *_physical_inside(field.type))
+
+
+def _physical_inside(kind: Any) -> Iterator[str]:
+    if not isinstance(kind, Mapping):
+        return
+    if kind["type"] == "struct":
+        for one in fields_of(kind):
+            yield from physical_names(one)
+        return
+    for part in ("elementType", "keyType", "valueType"):
+        yield from _physical_inside(kind.get(part))
 
 
 class StateReader:

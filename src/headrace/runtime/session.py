@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 import threading
 from collections.abc import Iterator
@@ -20,6 +21,8 @@ from headrace.runtime.java import find_java
 
 DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+_JVM_VARIABLES = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
+_FEW_CORES = 4
 _LOG_CONFIGURATION = Path(__file__).with_name("log4j2.properties")
 
 
@@ -133,7 +136,7 @@ def _context_options(settings: Settings) -> dict[str, str]:
         "spark.driver.memory": settings.driver_memory,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG_CONFIGURATION.as_uri()}",
+        "spark.driver.extraJavaOptions": " ".join(_java_options()),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         # Spark's memory of past stages and plans for pages that nobody opens here; a thousand fill a heap.
@@ -149,6 +152,16 @@ def _context_options(settings: Settings) -> dict[str, str]:
             if not key.startswith(("spark.sql.", "spark.databricks."))
         },
     }
+
+
+def _java_options() -> Iterator[str]:
+    """List what our JVM is told, beside what the environment tells every JVM."""
+    yield f"-Dlog4j2.configurationFile={_LOG_CONFIGURATION.as_uri()}"
+    told = " ".join(os.environ.get(name, "") for name in _JVM_VARIABLES)
+    # Where cores are few, a collector that works beside the program takes them from the refreshes. A JVM that
+    # is told of two collectors does not start.
+    if (os.cpu_count() or 1) <= _FEW_CORES and not re.search(r"-XX:\+Use\w*GC\b", told):
+        yield "-XX:+UseParallelGC"
 
 
 def _session_options(settings: Settings, warehouse: Path) -> dict[str, str]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 import headrace
 from headrace import Headrace
@@ -154,3 +156,39 @@ def test_a_source_of_any_kind_is_followed_by_its_changes(types: Headrace, source
             result = refreshed(types, table)
             assert result.action == "DIFFERENTIAL", result.reason
             assert rows(types, f"SELECT * FROM {table}") != before, "the result must really change"
+
+
+@pytest.mark.parametrize("writer", ["spark", "delta-rs"])
+def test_days_beyond_the_year_9999_hide_no_other_row(types: Headrace, writer: str) -> None:
+    """Writers put a sign before such a year, by which its text sorts before all others."""
+    visits, named, st = (f"{part}_{writer[:5]}" for part in ("visits", "named", "st"))
+    types.sql(f"CREATE TABLE {visits} (day DATE, x INT) USING delta")
+    types.sql(f"CREATE TABLE {named} (day DATE, name STRING) USING delta")
+    if writer == "spark":
+        far = "VALUES (DATE'2026-01-01', 1), (DATE'+10001-12-31', 2)"
+        types.sql(f"INSERT INTO {visits} SELECT /*+ COALESCE(1) */ * FROM {far}")
+    else:
+        (location,) = types.sql(f"DESCRIBE DETAIL {visits}").select("location").first()
+        days = pa.array([20_454, 2_933_627], pa.int32()).cast(pa.date32())
+        rows_ = pa.table({"day": days, "x": pa.array([1, 2], pa.int32())})
+        write_deltalake(location, rows_, mode="append")
+    queries = {
+        "joined": f"SELECT v.x, n.name FROM {visits} v JOIN {named} n ON v.day = n.day",
+        "most": f"SELECT unix_date(day) AS d, day, MAX(x) AS x FROM {visits} GROUP BY ALL",
+    }
+    settings = types._refresher._settings
+    types._refresher.use(settings.model_copy(update={"apply": "spark"}))
+    for kind, query in queries.items():
+        types.create_stream_table(f"{st}_{kind}", query, refresh_mode="DIFFERENTIAL")
+    types._refresher.use(settings)
+    types.sql(f"INSERT INTO {named} VALUES (DATE'2026-01-01', 'new year')")
+    types.sql(f"INSERT INTO {visits} VALUES (DATE'2026-01-01', 5), (DATE'+10001-12-31', 6)")
+    for kind in queries:
+        # As text: Python has no such day.
+        shown = f"SELECT to_json(struct(*)) FROM {st}_{kind}"
+        before = rows(types, shown)
+        result = refreshed(types, f"{st}_{kind}")
+        assert result.action == "DIFFERENTIAL", result.reason
+        assert rows(types, shown) != before, kind
+    assert rows(types, f"SELECT * FROM {st}_joined WHERE x < 6") == [(1, "new year"), (5, "new year")]
+    assert rows(types, f"SELECT d, x FROM {st}_most") == [(20_454, 5), (2_933_627, 6)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 from headrace.catalog import SourceVersion
 from headrace.sources.log import DeltaLog
 from headrace.storage import snapshot as snapshots
+from headrace.storage.apply.skipping import overlapping
 from headrace.storage.read import searchable, small_table
 from headrace.storage.snapshot import read_snapshot
 
@@ -84,3 +86,19 @@ def test_a_checkpoint_in_parts_is_read_whole(tmp_path: Path) -> None:
     for version in range(3):
         (folder / f"{version:020}.json").unlink()
     assert len(read_snapshot(log).files) == 4
+
+
+def test_a_day_beyond_the_year_9999_hides_no_row_of_its_file(tmp_path: Path) -> None:
+    """With a sign before the year its text sorts before all others."""
+    days = pa.array([20_454, 2_933_627], pa.int32()).cast(pa.date32())
+    write_deltalake(tmp_path / "t", pa.table({"day": days, "b": [1, 2]}))
+    log = DeltaLog(str(tmp_path / "t"))
+    snapshot = read_snapshot(log)
+    (file,) = snapshot.files
+    assert file.stats["maxValues"]["day"].startswith("+")
+    source = searchable(log, SourceVersion(0, str(snapshot.metadata["id"])), ["day", "b"], most=10)
+    assert source is not None
+    found = source.rows({"day": days[:1]})
+    assert found is not None
+    assert found["b"].to_pylist() == [1]
+    assert overlapping(snapshot.files, {"day": (date(2026, 1, 1), date(2026, 1, 1))}) == [file]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
@@ -16,6 +17,8 @@ from headrace.storage.snapshot import DataFile
 
 _YEAR_1000 = -354_285
 _YEAR_10000 = 2_932_897
+# Writers put a sign before other years, which no longer sort as texts.
+_DAY = re.compile(r"\d{4}-\d\d-\d\d")
 
 
 class FileFilter:
@@ -25,6 +28,7 @@ class FileFilter:
         self._values = {
             column: _sorted_values(losses[column]) for column in match if _is_comparable(losses[column])
         }
+        self._days = frozenset(column for column in self._values if pt.is_date32(losses[column].type))
 
     def select(self, files: Iterable[DataFile]) -> list[DataFile]:
         """Keep the files that may hold one of the rows."""
@@ -34,7 +38,7 @@ class FileFilter:
         return all(self._overlaps(file, column) for column in self._values)
 
     def _overlaps(self, file: DataFile, column: str) -> bool:
-        bounds = _bounds(file, column)
+        bounds = _bounds(file, column, are_days=column in self._days)
         if bounds is None:
             return True
         low, high = bounds
@@ -54,19 +58,26 @@ def overlapping(files: Iterable[DataFile], ranges: Mapping[str, tuple[Any, Any]]
 
 
 def _meets(file: DataFile, column: str, low: Any, high: Any) -> bool:
-    bounds = _bounds(file, column)
+    are_days = isinstance(low, date)
+    bounds = _bounds(file, column, are_days=are_days)
     if bounds is None:
         return True
-    if isinstance(low, date):
+    if are_days:
         low, high = low.isoformat(), high.isoformat()
     return bool(low <= bounds[1] and bounds[0] <= high)
 
 
-def _bounds(file: DataFile, column: str) -> tuple[Any, Any] | None:
-    """Give a column's bounds in a file, or None where there are none."""
+def _bounds(file: DataFile, column: str, *, are_days: bool) -> tuple[Any, Any] | None:
+    """Give a column's bounds in a file, or None where there are none that compare as the values do.
+
+    >>> far = '{"minValues": {"d": "2026-01-01"}, "maxValues": {"d": "+10001-12-31"}}'
+    >>> _bounds(DataFile({"path": "a", "stats": far}), "d", are_days=True)
+    """
     low = (file.stats.get("minValues") or {}).get(column)
     high = (file.stats.get("maxValues") or {}).get(column)
     if low is None or high is None:
+        return None
+    if are_days and not (_DAY.fullmatch(str(low)) and _DAY.fullmatch(str(high))):
         return None
     if isinstance(high, str) and len(high) >= STATISTICS_PREFIX:
         # Writers cut long texts in different ways: what begins like the bound may lie beyond it.

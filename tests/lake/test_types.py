@@ -175,6 +175,8 @@ def test_days_beyond_the_year_9999_hide_no_other_row(types: Headrace, writer: st
     queries = {
         "joined": f"SELECT v.x, n.name FROM {visits} v JOIN {named} n ON v.day = n.day",
         "most": f"SELECT unix_date(day) AS d, day, MAX(x) AS x FROM {visits} GROUP BY ALL",
+        "last": f"SELECT COUNT(*) AS n, unix_date(MAX(day)) AS d FROM {visits}",
+        "nested": f"SELECT x, sort_array(array(day, DATE'2026-01-01')) AS days FROM {visits}",
     }
     settings = types._refresher._settings
     types._refresher.use(settings.model_copy(update={"apply": "spark"}))
@@ -192,3 +194,15 @@ def test_days_beyond_the_year_9999_hide_no_other_row(types: Headrace, writer: st
         assert rows(types, shown) != before, kind
     assert rows(types, f"SELECT * FROM {st}_joined WHERE x < 6") == [(1, "new year"), (5, "new year")]
     assert rows(types, f"SELECT d, x FROM {st}_most") == [(20_454, 5), (2_933_627, 6)]
+
+
+def test_nested_days_beyond_the_year_9999_are_netted_out(types: Headrace) -> None:
+    types.sql("CREATE TABLE far (id INT, days ARRAY<DATE>, at STRUCT<t: TIMESTAMP>) USING delta")
+    values = "array(DATE'+12000-01-01'), named_struct('t', TIMESTAMP'+12000-01-01 00:00:00')"
+    types.sql(f"INSERT INTO far SELECT 1, {values}")
+    types.create_stream_table("st_far", "SELECT id, days, at FROM far", refresh_mode="DIFFERENTIAL")
+    types.sql(f"INSERT INTO far SELECT 2, {values}")
+    types.sql("UPDATE far SET id = 3 WHERE id = 1")
+    assert refreshed(types, "st_far").action == "DIFFERENTIAL"
+    shown = "SELECT id, size(days), CAST(days[0] AS STRING) FROM st_far"
+    assert rows(types, shown) == [(2, 1, "+12000-01-01"), (3, 1, "+12000-01-01")]

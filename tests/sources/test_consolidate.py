@@ -89,3 +89,12 @@ def test_nested_values_compare_in_full() -> None:
     ]
     rows = pa.table({"v": pa.array(values, kind), WEIGHT: pa.array([1, -1, 1, 1, 1, 1], pa.int64())})
     assert consolidate(rows)["v"].to_pylist() == values[2:]
+
+
+def test_nested_times_that_python_does_not_know_are_netted_out() -> None:
+    far = pa.array([[2_932_897], [2_932_898], [2_932_897], None], pa.list_(pa.int32()))
+    moments = pa.StructArray.from_arrays([pa.array([2**60, 2**60, 2**60, 0], pa.timestamp("us"))], ["t"])
+    rows = pa.table({"d": far.cast(pa.list_(pa.date32())), "m": moments, WEIGHT: [1, 1, -1, 1]})
+    found = consolidate(rows)
+    assert found["d"].cast(far.type).to_pylist() == [[2_932_898], None]
+    assert found.schema == rows.schema

@@ -56,7 +56,8 @@ def _of_all(node: Aggregate, parts: Mapping[str, _Part]) -> pa.Table:
         raise NotInArrow("rows without columns, which Arrow does not count")
     found = []
     for part in parts.values():
-        values = [pa.array([_ALONE[one](part.values).as_py()]) for one in part.functions]
+        # Not by way of Python, which has no year beyond 9999.
+        values = [pa.repeat(_ALONE[one](part.values), 1) for one in part.functions]
         kinds = [pa.int64() if one.startswith("count") else part.values.type for one in part.functions]
         typed = [pa.chunked_array([value.cast(kind)]) for value, kind in zip(values, kinds, strict=True)]
         found.append(part.finish(typed))

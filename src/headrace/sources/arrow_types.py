@@ -141,3 +141,18 @@ def _cast(array: pa.Array, wanted: pa.DataType) -> pa.Array:
         return array.cast(wanted)
     except pa.ArrowException as error:
         raise UndecodableError(f"{array.type} stored for {wanted}: {error}") from error
+
+
+def integers_for_times(type_: pa.DataType) -> pa.DataType:
+    """Replace times by their integers: Python has no year beyond 9999."""
+    if pa.types.is_timestamp(type_):
+        return pa.int64()
+    if pa.types.is_date32(type_):
+        return pa.int32()
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
+        return pa.list_(type_.value_field.with_type(integers_for_times(type_.value_type)))
+    if pa.types.is_map(type_):
+        return pa.map_(integers_for_times(type_.key_type), integers_for_times(type_.item_type))
+    if pa.types.is_struct(type_):
+        return pa.struct([field.with_type(integers_for_times(field.type)) for field in type_])
+    return type_

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.plan.hidden import WEIGHT
+from headrace.sources.arrow_types import integers_for_times
 from headrace.sources.cancel import cancel_rewritten
 
 _NAN = float("nan")
@@ -52,7 +53,8 @@ def _positions(rows: int) -> pa.Array:
 def _key(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Give values by which Arrow groups exactly as rows are the same."""
     if pa.types.is_nested(column.type):
-        return pa.chunked_array([pa.array([_text(value) for value in column], pa.string())])
+        plain = column.cast(integers_for_times(column.type))
+        return pa.chunked_array([pa.array([_text(value) for value in plain], pa.string())])
     if pa.types.is_floating(column.type):
         return pc.if_else(pc.is_nan(column), pa.scalar(_NAN, column.type), column)
     return column

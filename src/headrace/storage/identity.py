@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from headrace.plan.hidden import WEIGHT
+from headrace.sources.arrow_types import integers_for_times
 
 Integers = npt.NDArray[np.int64]
 
@@ -135,7 +136,7 @@ def _distinct_codes(column: pa.ChunkedArray) -> tuple[Integers, int]:
 def _nested_codes(column: pa.ChunkedArray) -> tuple[Integers, int]:
     """Number nested values by their frozen form: Arrow does not hash them."""
     known: dict[Any, int] = {}
-    plain = column.cast(_integers_for_times(column.type))
+    plain = column.cast(integers_for_times(column.type))
     codes = [known.setdefault(_freeze(value), len(known)) for value in plain.to_pylist()]
     return np.asarray(codes, dtype=np.int64), max(len(known), 1)
 
@@ -156,18 +157,3 @@ def _freeze(value: Any) -> Any:
     if isinstance(value, float):
         return "nan" if math.isnan(value) else value + 0.0
     return value
-
-
-def _integers_for_times(type_: pa.DataType) -> pa.DataType:
-    """Replace times by their integers: Python has no year beyond 9999."""
-    if pt.is_timestamp(type_):
-        return pa.int64()
-    if pt.is_date32(type_):
-        return pa.int32()
-    if pt.is_list(type_) or pt.is_large_list(type_):
-        return pa.list_(type_.value_field.with_type(_integers_for_times(type_.value_type)))
-    if pt.is_map(type_):
-        return pa.map_(_integers_for_times(type_.key_type), _integers_for_times(type_.item_type))
-    if pt.is_struct(type_):
-        return pa.struct([field.with_type(_integers_for_times(field.type)) for field in type_])
-    return type_

@@ -73,6 +73,49 @@ def test_a_widened_type_reinitializes(totals: Headrace) -> None:
     holds_its_query(totals)
 
 
+CHARS = {
+    "altered": ("c CHAR(3)", "c", "ALTER TABLE padded ALTER COLUMN c TYPE STRING"),
+    "longer": ("c CHAR(3)", "c", "ALTER TABLE padded ALTER COLUMN c TYPE VARCHAR(9)"),
+    "overwritten": ("c CHAR(3)", "c", "SELECT id, rtrim(c) AS c FROM padded"),
+    "inside": ("c STRUCT<p: CHAR(3)>", "c.p", "SELECT id, struct(rtrim(c.p) AS p) AS c FROM padded"),
+}
+
+
+@pytest.mark.parametrize("kind", CHARS)
+def test_a_char_that_becomes_a_string_reinitializes(lake: Headrace, kind: str) -> None:
+    """Both are stored as strings, and Spark pads the one when it reads it."""
+    column, used, statement = CHARS[kind]
+    lake.sql(f"CREATE TABLE padded (id INT, {column}) USING delta")
+    value = "named_struct('p', 'a')" if kind == "inside" else "'a'"
+    lake.sql(f"INSERT INTO padded SELECT 1, {value}")
+    shown = f"SELECT id, concat('[', {used}, ']') AS shown FROM padded"
+    lake.sql(f"CREATE STREAM TABLE st REFRESH MODE DIFFERENTIAL AS {shown}")
+    assert rows(lake, "SELECT * FROM st") == [(1, "[a  ]")]
+    if statement.startswith("ALTER"):
+        lake.sql(statement)
+    else:
+        frame = lake.spark.sql(statement)
+        frame.write.format("delta").mode("overwrite").option("overwriteSchema", "true").saveAsTable("padded")
+    result = refreshed(lake, "st")
+    assert result.action == "REINITIALIZE"
+    assert "char(3)" in result.reason
+    assert rows(lake, "SELECT * FROM st") == [(1, "[a]")]
+    lake.sql(f"INSERT INTO padded SELECT 2, {value}")
+    assert refreshed(lake, "st").action == "DIFFERENTIAL"
+    assert rows(lake, "SELECT * FROM st") == [(1, "[a]"), (2, "[a]")]
+
+
+def test_a_varchar_made_longer_is_nothing(lake: Headrace) -> None:
+    lake.sql("CREATE TABLE texts (id INT, c VARCHAR(3)) USING delta")
+    lake.sql("CREATE STREAM TABLE st REFRESH MODE DIFFERENTIAL AS SELECT id FROM texts WHERE c = 'a'")
+    for number, kind in enumerate(["VARCHAR(9)", "STRING"]):
+        lake.sql(f"ALTER TABLE texts ALTER COLUMN c TYPE {kind}")
+        assert refreshed(lake, "st").action == "NO_DATA"
+        lake.sql(f"INSERT INTO texts VALUES ({number}, 'a')")
+        assert refreshed(lake, "st").action == "DIFFERENTIAL"
+    assert rows(lake, "SELECT * FROM st") == [(0,), (1,)]
+
+
 def test_a_column_renamed_without_a_write_is_told_at_once(totals: Headrace) -> None:
     totals.sql("ALTER TABLE orders SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
     assert refreshed(totals, "totals").action == "NO_DATA"

@@ -122,3 +122,12 @@ def test_widened_types(lake: Headrace) -> None:
     lake.sql("INSERT INTO t VALUES (100000, 20000000000, 1.5, 3.25, 4, 5, named_struct('x', 100000))")
     lake.sql("DELETE FROM t WHERE a = 1")
     assert_exact(lake, "t", newest(source_of(lake, "t")) - 2, paths=BOTH)
+
+
+def test_char_is_padded_wherever_it_stands(lake: Headrace) -> None:
+    """Delta stores it as it came, and Spark pads it when it reads it."""
+    lake.sql("CREATE TABLE t (id INT, c CHAR(3), s STRUCT<p: CHAR(3)>, a ARRAY<CHAR(3)>) USING delta")
+    lake.sql("INSERT INTO t SELECT 1, 'a', named_struct('p', 'a'), array('a', NULL)")
+    for one in assert_exact(lake, "t", 0).values():
+        assert weights(lake, one) == {"(1, 'a  ', ('a  '), ('a  ', None))": 1}
+    assert change(lake, "t", 0, columns=["id", "c"]).place == "driver"

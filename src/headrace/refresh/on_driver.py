@@ -37,9 +37,9 @@ from headrace.plan.types import decimal_of
 from headrace.refresh.arrow_groups import aggregated
 from headrace.refresh.arrow_values import NotInArrow, alike, arrow_type, column_of, is_known, truth_of
 from headrace.refresh.arrow_windows import first_rows, with_windows
+from headrace.sources.arrow_types import CHAR_TYPE
 from headrace.sources.changes import SourceChange
 from headrace.sources.consolidate import consolidate, weighted
-from headrace.sources.frames import CHAR_TYPE
 from headrace.sql.names import TableName
 
 # Far from where Arrow's sums, which do not check, would wrap around.

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.sources.state import Field, fields_of
+from headrace.sources.state import Field, fields_inside, fields_of
 
 _PRIMITIVES: Mapping[str, pa.DataType] = {
     "string": pa.string(),
@@ -27,6 +27,8 @@ _PRIMITIVES: Mapping[str, pa.DataType] = {
 }
 _VARIANT = pa.struct([pa.field("value", pa.binary()), pa.field("metadata", pa.binary())])
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
+# Where Spark notes the declared type of a column that it stores as a string.
+CHAR_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
 _PADDED = re.compile(r"char\((\d+)\)")
 
 
@@ -71,8 +73,19 @@ def conform(column: pa.ChunkedArray, field: Field) -> pa.ChunkedArray:
 
 def pad(column: pa.ChunkedArray, field: Field) -> pa.ChunkedArray:
     """Pad CHAR(n) as Spark does when it reads one."""
-    declared = _PADDED.fullmatch(str(field.metadata.get("__CHAR_VARCHAR_TYPE_STRING", "")))
+    declared = _PADDED.fullmatch(str(field.metadata.get(CHAR_TYPE, "")))
     return pc.utf8_rpad(column, width=int(declared[1]), padding=" ") if declared else column
+
+
+def is_padded_inside(field: Field) -> bool:
+    """Tell whether a column has CHAR within another type, which Spark pads when it reads it.
+
+    >>> [is_padded_inside(Field("a", "x", {CHAR_TYPE: kind})) for kind in ("char(3)", "array<char(3)>")]
+    [False, True]
+    """
+    declared = str(field.metadata.get(CHAR_TYPE, ""))
+    own = re.search(r"\bchar\(", declared) is not None and not _PADDED.fullmatch(declared)
+    return own or any(CHAR_TYPE in one.metadata or is_padded_inside(one) for one in fields_inside(field.type))
 
 
 def conform_array(array: pa.Array, kind: Any) -> pa.Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -11,10 +12,13 @@ from functools import lru_cache
 from pyspark.sql.types import DataType, StructType
 
 from headrace.catalog import SourceVersion
+from headrace.sources.arrow_types import CHAR_TYPE
 from headrace.sources.delta import DeltaSource
 from headrace.sources.difference import Difference, commit_difference, net_difference
 from headrace.sources.log import Commit
-from headrace.sources.state import Field, TableState, fields_of, physical_names
+from headrace.sources.state import Field, TableState, fields_inside, fields_of, physical_names
+
+_VARCHAR = re.compile(r"varchar\(\d+\)")
 
 
 class SourceEvent(StrEnum):
@@ -103,15 +107,32 @@ def _check_column(
     new_type = spark_type(now).simpleString()
     if recorded is not None and recorded != new_type:
         old_type = recorded
+    if was is not None and (old_type is None or old_type == new_type):
+        if physical_names(was) != physical_names(now):
+            return _other(name, f"a field of column {name}")
+        # Spark pads CHAR when it reads or compares it, though what is stored is the same string.
+        old_type, new_type = declared_type(was) or new_type, declared_type(now) or new_type
     if old_type is None or old_type == new_type:
-        inside = was is not None and physical_names(was) != physical_names(now)
-        return _other(name, f"a field of column {name}") if inside else None
+        return None
     widened = is_widened(old_type, new_type)
     return SourceFinding(
         event=SourceEvent.TYPE_WIDENED if widened else SourceEvent.TYPE_CHANGED,
         detail=f"column {name} was {old_type} and is {new_type}",
         columns=(name,),
     )
+
+
+def declared_type(field: Field) -> str | None:
+    """Give the type of a column that holds CHAR as it was declared; a VARCHAR compares as its string does.
+
+    >>> declared_type(Field("a", "string", {CHAR_TYPE: "struct<b:char(3),c:varchar(9)>"}))
+    'struct<b:char(3),c:string>'
+    >>> declared_type(Field("a", "string", {CHAR_TYPE: "varchar(9)"}))
+    """
+    declared = _VARCHAR.sub("string", str(field.metadata.get(CHAR_TYPE, "")))
+    inside = [text for one in fields_inside(field.type) if (text := declared_type(one))]
+    texts = ([declared] if re.search(r"\bchar\(", declared) else []) + inside
+    return ", ".join(texts) or None
 
 
 def _other(column: str, what: str) -> SourceFinding:

@@ -11,12 +11,11 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from headrace.plan.hidden import WEIGHT
 from headrace.runtime.session import has_jvm
+from headrace.sources.arrow_types import CHAR_TYPE
 from headrace.sources.state import Field
 
 # Types that Spark does not hand over as Arrow.
 _NOT_FOR_ARROW = ("interval", "variant", "void")
-# Where Spark notes the declared type of a column that it stores as a string.
-CHAR_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
 
 
 def spark_schema(names: Sequence[str], fields: Sequence[Field]) -> StructType:

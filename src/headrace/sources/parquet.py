@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.plan.hidden import WEIGHT
-from headrace.sources.arrow_types import UndecodableError, arrow_type, conform, pad
+from headrace.sources.arrow_types import UndecodableError, arrow_type, conform, is_padded_inside, pad
 from headrace.sources.difference import Piece
 from headrace.sources.files import open_file
 from headrace.sources.state import Field, TableState
@@ -61,6 +61,8 @@ class Wanted:
             arrow_type(field.type)
             if "EXISTS_DEFAULT" in field.metadata:
                 raise UndecodableError(f"default of the added column {field.name}")
+            if is_padded_inside(field):
+                raise UndecodableError(f"CHAR inside column {field.name}")
         return cls(tuple(names), tuple(fields), frozenset(state.partition_columns))
 
     def field(self, name: str) -> Field:

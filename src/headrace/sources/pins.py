@@ -19,7 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.catalog import SourceVersion
-from headrace.sources.frames import CHAR_TYPE
+from headrace.sources.arrow_types import CHAR_TYPE
 from headrace.sql.names import TableName, quote
 
 _KEPT = 64

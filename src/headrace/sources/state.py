@@ -101,14 +101,19 @@ def physical_names(field: Field) -> tuple[str, ...]:
 
 
 def _physical_inside(kind: Any) -> Iterator[str]:
+    for one in fields_inside(kind):
+        yield from physical_names(one)
+
+
+def fields_inside(kind: Any) -> Iterator[Field]:
+    """Yield the fields of the structs in a type, those of structs inside of these left out."""
     if not isinstance(kind, Mapping):
         return
     if kind["type"] == "struct":
-        for one in fields_of(kind):
-            yield from physical_names(one)
+        yield from fields_of(kind)
         return
     for part in ("elementType", "keyType", "valueType"):
-        yield from _physical_inside(kind.get(part))
+        yield from fields_inside(kind.get(part))
 
 
 class StateReader:

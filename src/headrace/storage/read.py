@@ -20,10 +20,10 @@ from pyspark.sql.types import StructType
 
 from headrace.catalog import SourceVersion
 from headrace.plan.hidden import WEIGHT
-from headrace.sources.arrow_types import UndecodableError
+from headrace.sources.arrow_types import CHAR_TYPE, UndecodableError
 from headrace.sources.difference import whole_table
 from headrace.sources.driver import read_rows
-from headrace.sources.frames import CHAR_TYPE, read_files, spark_schema
+from headrace.sources.frames import read_files, spark_schema
 from headrace.sources.log import DeltaLog
 from headrace.sources.parquet import Wanted, empty_rows
 from headrace.sources.search import read_matching

@@ -116,6 +116,29 @@ def test_a_varchar_made_longer_is_nothing(lake: Headrace) -> None:
     assert rows(lake, "SELECT * FROM st") == [(0,), (1,)]
 
 
+def test_a_log_that_no_longer_tells_the_old_columns_reinitializes(totals: Headrace) -> None:
+    """All later commits are there, and whether a column is still the same one cannot be told."""
+    totals.sql("ALTER TABLE orders SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
+    assert refreshed(totals, "totals").action == "NO_DATA"
+    (location,) = totals.sql("DESCRIBE DETAIL orders").select("location").first()
+    log = Path(location.removeprefix("file:"), "_delta_log")
+    read = len(list(log.glob("*.json"))) - 1
+    totals.sql("ALTER TABLE orders DROP COLUMN amount")
+    totals.sql("ALTER TABLE orders ADD COLUMN amount DECIMAL(10,2)")
+    totals.sql("ALTER TABLE orders SET TBLPROPERTIES ('delta.checkpointInterval' = '1')")
+    totals.sql("INSERT INTO orders (id, customer, amount) VALUES (8, 1, 8)")
+    for version in range(read + 1):
+        (log / f"{version:020d}.json").unlink()
+    result = refreshed(totals, "totals")
+    assert result.action == "REINITIALIZE"
+    assert f"version {read} is no longer in its log" in result.reason
+    assert "reinitialize_needed" in {row.kind for row in totals.alerts().collect()}
+    holds_its_query(totals)
+    totals.sql("INSERT INTO orders (id, customer, amount) VALUES (9, 1, 8)")
+    assert refreshed(totals, "totals").action == "DIFFERENTIAL"
+    holds_its_query(totals)
+
+
 def test_a_column_renamed_without_a_write_is_told_at_once(totals: Headrace) -> None:
     totals.sql("ALTER TABLE orders SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
     assert refreshed(totals, "totals").action == "NO_DATA"

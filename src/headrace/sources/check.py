@@ -76,6 +76,9 @@ def check_source(
             detail=f"{source.name} was dropped and created anew",
             old_readable=False,
         )
+    if before is None:
+        # Every later commit may be there, and still nothing tells what the columns were.
+        return _lost(source, f"version {old.version} is no longer in its log")
     return _check_history(source, old.version, new.version, before, columns_used)
 
 
@@ -155,7 +158,7 @@ def _gone(name: str, was: Field | None, after: TableState) -> SourceFinding:
 
 
 def _check_history(
-    source: DeltaSource, old: int, new: int, before: TableState | None, columns_used: Sequence[str]
+    source: DeltaSource, old: int, new: int, before: TableState, columns_used: Sequence[str]
 ) -> SourceFinding:
     if new < old:
         return _lost(source, f"its newest version is {new}, older than {old}")
@@ -163,7 +166,7 @@ def _check_history(
     commits = [commit for commit in listed if commit is not None]
     if len(commits) < len(listed):
         return _lost(source, "commits since then are gone from its log")
-    moved = _repartitioned(before, source.state(new), commits, columns_used)
+    moved = _repartitioned(before, commits, columns_used)
     if moved:
         detail = f"it was partitioned by other columns, and {', '.join(moved)} moved"
         return SourceFinding(event=SourceEvent.REPARTITIONED, detail=detail, columns=moved)
@@ -183,10 +186,10 @@ def _check_history(
 
 
 def _repartitioned(
-    before: TableState | None, after: TableState, commits: Sequence[Commit], columns_used: Sequence[str]
+    before: TableState, commits: Sequence[Commit], columns_used: Sequence[str]
 ) -> tuple[str, ...]:
     """Name the used columns that some files between two versions hold, and others only in their paths."""
-    states = [*filter(None, [before, after]), *(after.after(commit) for commit in commits if commit.metadata)]
+    states = [before, *(before.after(commit) for commit in commits if commit.metadata)]
     columns = [frozenset(one.casefold() for one in state.partition_columns) for state in states]
     moved = frozenset().union(*columns) - columns[0].intersection(*columns)
     return tuple(name for name in columns_used if name.casefold() in moved)

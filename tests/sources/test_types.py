@@ -124,6 +124,22 @@ def test_widened_types(lake: Headrace) -> None:
     assert_exact(lake, "t", newest(source_of(lake, "t")) - 2, paths=BOTH)
 
 
+def test_change_files_that_lack_a_column_are_not_added_to_data_files_that_have_it(lake: Headrace) -> None:
+    lake.sql(
+        "CREATE TABLE t (id INT, c INT) USING delta TBLPROPERTIES "
+        "('delta.columnMapping.mode' = 'name', 'delta.enableChangeDataFeed' = 'true')"
+    )
+    lake.sql("INSERT INTO t VALUES (1, 10), (2, 20)")
+    lake.sql("ALTER TABLE t DROP COLUMN c")
+    lake.sql("UPDATE t SET id = id + 10")
+    lake.sql("RESTORE TABLE t TO VERSION AS OF 1")
+    assert change(lake, "t", 1).is_empty
+    lake.sql("UPDATE t SET c = 30 WHERE id = 1")
+    for one in assert_exact(lake, "t", 1).values():
+        assert weights(lake, one) == {"(1, 10)": -1, "(1, 30)": 1}
+    assert change(lake, "t", 4).method == "change feed"
+
+
 def test_char_is_padded_wherever_it_stands(lake: Headrace) -> None:
     """Delta stores it as it came, and Spark pads it when it reads it."""
     lake.sql("CREATE TABLE t (id INT, c CHAR(3), s STRUCT<p: CHAR(3)>, a ARRAY<CHAR(3)>) USING delta")

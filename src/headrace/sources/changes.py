@@ -16,8 +16,9 @@ from headrace.plan.hidden import WEIGHT
 from headrace.sources.arrow_types import UndecodableError
 from headrace.sources.consolidate import consolidate
 from headrace.sources.delta import DeltaSource
-from headrace.sources.difference import Difference, commit_difference, has_exact_feed, net_difference
+from headrace.sources.difference import Difference, commit_difference, net_difference
 from headrace.sources.driver import read_rows
+from headrace.sources.feeds import has_exact_feed, usable_feeds
 from headrace.sources.frames import arrow_frame, spark_schema
 from headrace.sources.log import Commit
 from headrace.sources.parquet import Wanted, empty_rows
@@ -127,7 +128,7 @@ def read_changes(
     limits = limits or Limits()
     span = _range(source, old, new)
     fields = _fields(source, span.after, columns)
-    best = _cheapest(span, feed=limits.feed)
+    best = _cheapest(span, fields, feed=limits.feed)
     if not best.pieces:
         return _empty_change(columns, fields)
     reason = _why_not_driver(best, limits)
@@ -144,7 +145,7 @@ def read_changes(
 def estimate_changes(source: DeltaSource, old: SourceVersion, new: SourceVersion) -> Estimate:
     """Tell how much lies between two versions, from the log alone."""
     span = _range(source, old, new)
-    best = _cheapest(span, feed=True)
+    best = _cheapest(span, (), feed=True)
     gained, lost = best.rows()
     stated = stated_rows(span.commits)
     if stated is not None and sum(stated) < gained + lost:
@@ -183,9 +184,10 @@ def _fields(source: DeltaSource, state: TableState, columns: Sequence[str]) -> t
     return tuple(field for field in found if field is not None)
 
 
-def _cheapest(span: _Range, *, feed: bool) -> Difference:
+def _cheapest(span: _Range, fields: Sequence[Field], *, feed: bool) -> Difference:
     """Choose the sum that reads clearly fewer bytes, of those whose files are all there."""
-    by_commit, net = commit_difference(span.commits, feed=feed), net_difference(span.commits)
+    feeds = usable_feeds(span.before, span.after, span.commits, fields) if feed else frozenset[int]()
+    by_commit, net = commit_difference(span.commits, feeds=feeds), net_difference(span.commits)
     net_is_cheaper = net.bytes + _WORTH_IT < by_commit.bytes
     for difference in (net, by_commit) if net_is_cheaper else (by_commit, net):
         if not difference.missing(span.source.location):
@@ -237,7 +239,7 @@ def _read_in_spark(
     feed: bool,
     reason: str,
 ) -> SourceChange:
-    best = _cheapest(span, feed=feed and span.feed_covers_all)
+    best = _cheapest(span, fields, feed=feed and span.feed_covers_all)
     from_feed = bool(best.change_files)
     if from_feed:
         rows = read_feed(spark, span.source, span.old, span.new)

@@ -15,6 +15,7 @@ from headrace.catalog import SourceVersion
 from headrace.sources.arrow_types import CHAR_TYPE
 from headrace.sources.delta import DeltaSource
 from headrace.sources.difference import Difference, commit_difference, net_difference
+from headrace.sources.feeds import usable_feeds
 from headrace.sources.log import Commit
 from headrace.sources.state import Field, TableState, fields_inside, fields_of, physical_names
 
@@ -170,7 +171,10 @@ def _check_history(
     if moved:
         detail = f"it was partitioned by other columns, and {', '.join(moved)} moved"
         return SourceFinding(event=SourceEvent.REPARTITIONED, detail=detail, columns=moved)
-    by_commit, net = commit_difference(commits, feed=True), net_difference(commits)
+    after = source.state(new)
+    fields = [field for name in columns_used if (field := after.field(name)) is not None]
+    feeds = usable_feeds(before, after, commits, fields)
+    by_commit, net = commit_difference(commits, feeds=feeds), net_difference(commits)
     lost = Difference(tuple(piece for piece in net.pieces if piece.weight < 0))
     old_readable = not lost.missing(source.location)
     if not by_commit.pieces:

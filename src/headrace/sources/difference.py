@@ -8,7 +8,7 @@ moved by OPTIMIZE costs nothing, and takes a commit's change files (the change d
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +18,6 @@ from headrace.sources.vectors import DeletionVector
 
 Action = Mapping[str, Any]
 _BYTES_PER_ROW = 100
-_EXACT_ENGINES = ("Apache-Spark", "Databricks-Runtime")
-_EXACT_BY_DELTA_RS = ("MERGE", "DELETE")
 
 
 @dataclass(frozen=True)
@@ -144,14 +142,14 @@ def whole_table(adds: Iterable[Action], version: int) -> Difference:
     return Difference(tuple(_piece(action, weight=1, version=version) for action in adds))
 
 
-def commit_difference(commits: Iterable[Commit], *, feed: bool) -> Difference:
-    """Add up what every data-changing commit did, from its change files where `feed` allows it."""
+def commit_difference(commits: Iterable[Commit], *, feeds: Container[int]) -> Difference:
+    """Add up what every data-changing commit did, in the versions of `feeds` from their change files."""
     total: dict[object, Piece] = {}
     changes: list[Piece] = []
     for commit in commits:
         if not commit.changes_data:
             continue
-        if feed and commit.change_files and has_exact_feed(commit):
+        if commit.version in feeds:
             changes += (_change_piece(action, commit.version) for action in commit.change_files)
             continue
         for action in commit.removes:
@@ -159,18 +157,6 @@ def commit_difference(commits: Iterable[Commit], *, feed: bool) -> Difference:
         for action in _arrivals(commit):
             _add_up(total, _piece(action, weight=1, version=commit.version))
     return Difference((*total.values(), *changes))
-
-
-def has_exact_feed(commit: Commit) -> bool:
-    """Tell whether a commit's change files come from a writer that is known to write them right.
-
-    delta-rs leaves out rows of an UPDATE that become equal to others, and Trino has left out the old rows of
-    tables with deletion vectors: what such writers did is read from the data files.
-    """
-    engine = str(commit.info.get("engineInfo", ""))
-    if engine.startswith("delta-rs"):
-        return commit.operation in _EXACT_BY_DELTA_RS
-    return engine.startswith(_EXACT_ENGINES)
 
 
 def _arrivals(commit: Commit) -> Iterator[Action]:

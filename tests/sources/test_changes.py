@@ -6,7 +6,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headrace import Headrace, HeadraceError
+from headrace.catalog import SourceVersion
 from headrace.sources.changes import Limits, estimate_changes
+from headrace.storage.read import small_table
 from tests.sources.exact import assert_exact, at, change, newest, source_of, weights
 
 KINDS = {
@@ -214,3 +216,22 @@ def test_a_change_in_spark_belongs_to_the_session_that_asked(lake: Headrace) -> 
     found = change(lake, "asked", 0, limits=Limits(driver=False, feed=False))
     found.to_frame(lake.spark).createOrReplaceTempView("seen")
     assert lake.spark.sql("SELECT a FROM seen").count() == 2
+
+
+def test_rows_are_counted_where_the_log_does_not_count_them(lake: Headrace) -> None:
+    """A column of one value takes next to no room: by the size of its file it would have a few rows."""
+    make(lake)
+    lake.spark.conf.set("spark.databricks.delta.stats.collect", "false")
+    lake.sql("INSERT INTO t SELECT /*+ COALESCE(1) */ 1, 'x', 0 FROM range(50000)")
+    source = source_of(lake, "t")
+    (add,) = source.log.commit(1).adds  # type: ignore[union-attr]  # just made
+    assert "numRecords" not in add.get("stats", "")
+    assert change(lake, "t", 0, limits=Limits(kept=40_000)).place == "spark"
+    assert change(lake, "t", 0, limits=Limits(rows=40_000)).place == "spark"
+    assert change(lake, "t", 0).gained == 50_000
+    lake.sql("TRUNCATE TABLE t")
+    lake.spark.conf.unset("spark.databricks.delta.stats.collect")
+    estimate = estimate_changes(source, at(source, 1), at(source, 2))
+    assert (estimate.gained, estimate.lost) == (0, 50_000)
+    at_start = SourceVersion(1, source.table_id(1))
+    assert small_table(source.log, at_start, ["id"]) is not None

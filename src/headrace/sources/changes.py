@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ from headrace.sources.arrow_types import UndecodableError
 from headrace.sources.consolidate import consolidate
 from headrace.sources.delta import DeltaSource
 from headrace.sources.difference import Difference, commit_difference, net_difference
-from headrace.sources.driver import read_rows
+from headrace.sources.driver import counted, read_rows
 from headrace.sources.feeds import has_exact_feed, usable_feeds
 from headrace.sources.frames import arrow_frame, spark_schema
 from headrace.sources.log import Commit
@@ -32,6 +33,8 @@ DRIVER = "driver"
 SPARK = "spark"
 # Commit by commit fewer rows are netted out, so that a few bytes more to read are no loss.
 _WORTH_IT = 1 << 20
+# Of so many files the ends are read for an estimate where the log does not say how many rows they have.
+_FEW_FILES = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,10 +134,13 @@ def read_changes(
     best = _cheapest(span, fields, feed=limits.feed)
     if not best.pieces:
         return _empty_change(columns, fields)
-    reason = _why_not_driver(best, limits)
+    reason = "" if limits.driver else "the driver may not read sources"
     if not reason:
         try:
-            return _read_on_driver(span, best, columns, fields)
+            best = counted(source.location, best)
+            reason = _why_too_much(best, limits)
+            if not reason:
+                return _read_on_driver(span, best, columns, fields)
         except UndecodableError as undecodable:
             reason = str(undecodable)
         except FileNotFoundError as gone:
@@ -146,9 +152,13 @@ def estimate_changes(source: DeltaSource, old: SourceVersion, new: SourceVersion
     """Tell how much lies between two versions, from the log alone."""
     span = _range(source, old, new)
     best = _cheapest(span, (), feed=True)
-    gained, lost = best.rows()
     stated = stated_rows(span.commits)
-    if stated is not None and sum(stated) < gained + lost:
+    if not best.is_counted and len(best.pieces) <= _FEW_FILES:
+        with suppress(OSError, pa.ArrowException):
+            best = counted(source.location, best)
+    gained, lost = best.rows()
+    # By the size of a file nothing is known of its rows: a column of one value takes no room.
+    if stated is not None and (sum(stated) < gained + lost or not best.is_counted):
         gained, lost = stated
     return Estimate(
         gained=gained,
@@ -195,9 +205,8 @@ def _cheapest(span: _Range, fields: Sequence[Field], *, feed: bool) -> Differenc
     raise history_lost(span.source, "files that it needs were vacuumed")
 
 
-def _why_not_driver(difference: Difference, limits: Limits) -> str:
-    if not limits.driver:
-        return "the driver may not read sources"
+def _why_too_much(difference: Difference, limits: Limits) -> str:
+    """Say what of a difference is beyond the driver, all of whose files were counted."""
     rows = difference.rows_read
     if rows > limits.rows:
         return f"{rows:,} rows to read are more than {limits.rows:,}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.sources.files import missing_files
@@ -80,6 +80,22 @@ class Difference:
         for piece in self.pieces:
             groups.setdefault(piece.path, []).append(piece)
         return (tuple(group) for group in groups.values())
+
+    @property
+    def is_counted(self) -> bool:
+        """Tell whether the log says how many rows each file has."""
+        return all(piece.records is not None for piece in self.pieces)
+
+    def with_records(self, found: Mapping[str, int]) -> Difference:
+        """Note how many rows files have of which the log does not say it."""
+        return Difference(
+            tuple(
+                replace(piece, records=found[piece.path])
+                if piece.records is None and piece.path in found
+                else piece
+                for piece in self.pieces
+            )
+        )
 
     @property
     def rows_read(self) -> int:

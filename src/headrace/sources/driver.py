@@ -9,12 +9,15 @@ from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from headrace.sources.arrow_types import UndecodableError
 from headrace.sources.difference import Difference, Piece
+from headrace.sources.files import open_file
 from headrace.sources.parquet import CHANGE_TYPE, Wanted, empty_rows, opened
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 _READERS = 4
 _WEIGHTS = {"insert": 1, "update_postimage": 1, "delete": -1, "update_preimage": -1}
@@ -26,7 +29,18 @@ def read_rows(location: str, difference: Difference, wanted: Wanted) -> pa.Table
     return pa.concat_tables([empty_rows(wanted.names, wanted.fields), *tables])
 
 
-def each(items: Sequence[T], read: Callable[[T], pa.Table]) -> list[pa.Table]:
+def counted(location: str, difference: Difference) -> Difference:
+    """Take the numbers of rows that the log leaves out from the files themselves, whose ends hold them."""
+    unknown = sorted({piece.path for piece in difference.pieces if piece.records is None})
+    return difference.with_records(dict(each(unknown, lambda path: (path, _rows_stored(location, path)))))
+
+
+def _rows_stored(location: str, path: str) -> int:
+    with open_file(location, path) as stream:
+        return int(pq.ParquetFile(stream).metadata.num_rows)
+
+
+def each(items: Sequence[T], read: Callable[[T], R]) -> list[R]:
     """Read some files at a time."""
     if len(items) < 2:
         return [read(item) for item in items]

@@ -22,7 +22,7 @@ from headrace.catalog import SourceVersion
 from headrace.plan.hidden import WEIGHT
 from headrace.sources.arrow_types import CHAR_TYPE, UndecodableError
 from headrace.sources.difference import whole_table
-from headrace.sources.driver import read_rows
+from headrace.sources.driver import counted, read_rows
 from headrace.sources.frames import read_files, spark_schema
 from headrace.sources.log import DeltaLog
 from headrace.sources.parquet import Wanted, empty_rows
@@ -151,9 +151,11 @@ def small_table(
     if snapshot is None:
         return None
     whole = whole_table((file.add for file in snapshot.files), snapshot.version)
-    if whole.bytes > _SMALL_BYTES or whole.rows_read > _SMALL_ROWS or len(whole.pieces) > _MOST_FILES:
+    if whole.bytes > _SMALL_BYTES or len(whole.pieces) > _MOST_FILES:
         return None
     try:
+        if counted(log.location, whole).rows_read > _SMALL_ROWS:
+            return None
         wanted = _wanted(snapshot, columns)
         rows = read_rows(log.location, whole, wanted)
     except (UndecodableError, FileNotFoundError):

@@ -10,7 +10,7 @@ import pytest
 from deltalake import write_deltalake
 
 import headrace
-from headrace import Headrace
+from headrace import Headrace, HeadraceError
 from tests.conftest import SMALL, refreshed, rows
 
 # A type, and three values of it.
@@ -206,3 +206,21 @@ def test_nested_days_beyond_the_year_9999_are_netted_out(types: Headrace) -> Non
     assert refreshed(types, "st_far").action == "DIFFERENTIAL"
     shown = "SELECT id, size(days), CAST(days[0] AS STRING) FROM st_far"
     assert rows(types, shown) == [(2, 1, "+12000-01-01"), (3, 1, "+12000-01-01")]
+
+
+def test_a_variant_inside_another_type_is_told_at_once(types: Headrace) -> None:
+    types.sql("CREATE TABLE deep (id INT, s STRUCT<v: VARIANT>, variant STRUCT<variant: INT>) USING delta")
+    types.sql("INSERT INTO deep SELECT 1, struct(parse_json('1') AS v), struct(5 AS variant)")
+    query = "SELECT id, to_json(s.v) AS v FROM deep"
+    with pytest.raises(HeadraceError, match="VARIANT inside struct<v:variant>") as refusal:
+        types.create_stream_table("st_deep", query, refresh_mode="DIFFERENTIAL")
+    assert refusal.value.code == "ungroupable_type"
+    types.create_stream_table("st_deep", query, refresh_mode="AUTO")
+    table = types.catalog.find(types.qualify("st_deep"))
+    assert (table.effective_mode, "VARIANT inside" in table.mode_reason) == ("FULL", True)
+    types.create_stream_table("st_flat", "SELECT id, variant FROM deep", refresh_mode="DIFFERENTIAL")
+    types.sql("INSERT INTO deep SELECT 2, struct(parse_json('2') AS v), struct(6 AS variant)")
+    assert refreshed(types, "st_deep").action == "FULL"
+    assert rows(types, "SELECT * FROM st_deep") == [(1, "1"), (2, "2")]
+    assert refreshed(types, "st_flat").action == "DIFFERENTIAL"
+    assert rows(types, "SELECT id, variant.variant FROM st_flat") == [(1, 5), (2, 6)]

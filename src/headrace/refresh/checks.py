@@ -5,7 +5,8 @@ They are made when it is written, and again when a view that it reads has anothe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 
 from pyspark.sql import SparkSession
@@ -21,6 +22,9 @@ from headrace.sources.registry import unsupported_source
 from headrace.sql.analysis import Analysis
 from headrace.sql.names import TableName
 from headrace.sql.refusals import Refusal
+
+# The type, and no field of this name.
+_VARIANT = re.compile(r"(?:^|[<:,])variant(?=$|[>,])")
 
 
 def dependencies_of(
@@ -73,11 +77,18 @@ def effective_mode(
 
 def _ungroupable(plan: Plan, columns: Sequence[tuple[str, str]]) -> tuple[str, str] | None:
     """Say which values cannot be told apart, and what to write instead."""
-    variants = [name for name, type_ in columns if "variant" in type_]
+    variants = [name for name, type_ in columns if _VARIANT.search(type_)]
     if variants:
         return (
             f"output column {variants[0]!r} is a VARIANT, of which Spark cannot tell equal ones",
             "Show its parts with variant_get or its text with to_json",
+        )
+    nested = next(_variants_inside(plan), None)
+    if nested is not None:
+        column, type_ = nested
+        return (
+            f"source column {column} holds VARIANT inside {type_}, of which changes cannot be netted out",
+            "Keep the VARIANT in a column of its own, or leave this column out of the query",
         )
     collated = collated_source_column(plan)
     if collated is not None:
@@ -92,6 +103,16 @@ def _ungroupable(plan: Plan, columns: Sequence[tuple[str, str]]) -> tuple[str, s
             "Compare what is the same for all of them, such as lower(name)",
         )
     return None
+
+
+def _variants_inside(plan: Plan) -> Iterator[tuple[str, str]]:
+    """Name the columns of sources that the query uses and that have VARIANT within them, with their types."""
+    for source, used in plan.analysis.sources.items():
+        types = plan.types_of(source)
+        for column in used:
+            type_ = types.get(column, types.get(column.lower(), ""))
+            if type_ != "variant" and _VARIANT.search(type_):
+                yield f"{source}.{column}", type_
 
 
 def _source_kinds(

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 from pyspark.sql import SparkSession
 
 from headrace import Headrace, HeadraceError
 from headrace.catalog import SourceVersion
 from headrace.sources.changes import Limits, estimate_changes
+from headrace.sources.difference import Difference, net_difference
+from headrace.sources.spark_changes import _read_by_sql
 from headrace.storage.read import small_table
 from tests.sources.exact import assert_exact, at, change, newest, source_of, weights
 
@@ -235,3 +241,23 @@ def test_rows_are_counted_where_the_log_does_not_count_them(lake: Headrace) -> N
     assert (estimate.gained, estimate.lost) == (0, 50_000)
     at_start = SourceVersion(1, source.table_id(1))
     assert small_table(source.log, at_start, ["id"]) is not None
+
+
+def test_files_of_any_name_are_found_without_a_jvm(lake: Headrace, tmp_path: Path) -> None:
+    """Where a session has no JVM at hand, files are singled out by the addresses that Spark gives them."""
+    place = tmp_path / "a b%20c+d#e"
+    make(lake, KINDS["vectors"], "id INT, v STRING", f"PARTITIONED BY (v) LOCATION '{place}'")
+    lake.sql("INSERT INTO t VALUES (1, 'a b'), (2, 'c%d/e+f'), (3, 'ü\\'\"'), (4, NULL), (5, 'x'), (6, 'x')")
+    lake.sql("UPDATE t SET id = id + 10 WHERE id <> 6")
+    source = source_of(lake, "t")
+    net = net_difference(commit for commit in source.log.commits(1, 2) if commit is not None)
+    found = Counter[tuple[int, str | None]]()
+    for frame in _read_by_sql(lake.spark, source, net, 2, ["id", "v"]):
+        for number, value, weight in frame.collect():
+            found[number, value] += weight
+    old = Counter({(1, "a b"): 1, (2, "c%d/e+f"): 1, (3, "ü'\""): 1, (4, None): 1, (5, "x"): 1})
+    found.update(old)
+    assert +found == Counter({(number + 10, value): 1 for number, value in old})
+    elsewhere = [replace(piece, path=f"other/{piece.path}", records=1) for piece in net.pieces]
+    with pytest.raises(HeadraceError, match="source_unreadable"):
+        list(_read_by_sql(lake.spark, source, Difference(tuple(elsewhere)), 2, ["id"]))

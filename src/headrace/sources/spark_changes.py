@@ -27,10 +27,13 @@ from headrace.plan.hidden import WEIGHT
 from headrace.runtime.session import has_jvm
 from headrace.sources.delta import DeltaSource
 from headrace.sources.difference import Difference, Piece
+from headrace.sources.driver import counted
 from headrace.sources.files import is_local, locate
 from headrace.sql.names import quote
 
 _KEY = "__hr_key"
+# Spark gives the address of a row's file URL-encoded, where a plus stands for itself.
+_FILE = "url_decode(replace(_metadata.file_path, '+', '%2B'))"
 
 
 def read_feed(spark: SparkSession, source: DeltaSource, old: int, new: int) -> DataFrame:
@@ -83,12 +86,22 @@ def _read_by_sql(
 ) -> Iterator[DataFrame]:
     """Read each file at a version that shows it; Spark Connect offers no other way to single files out."""
     groups: dict[tuple[int, int], list[Piece]] = {}
-    for piece in difference.data_files:
+    for piece in counted(source.location, difference).data_files:
         groups.setdefault((piece.version, piece.weight), []).append(piece)
     for (version, weight), pieces in groups.items():
         rows = spark.read.format("delta").option("versionAsOf", version).load(source.location)
         names = ", ".join(_literal(address) for piece in pieces for address in _addresses(source, piece))
-        yield _weighted(rows.where(f"_metadata.file_path IN ({names})"), columns, weight)
+        chosen = rows.where(f"{_FILE} IN ({names})")
+        expected = sum((piece.records or 0) - piece.deleted for piece in pieces)
+        found = chosen.count()
+        if found != expected:
+            # A file that Spark calls by another name would be left out without a word.
+            raise HeadraceError(
+                "source_unreadable",
+                f"Spark finds {found} of the {expected} rows of files of version {version} of {source.name}.",
+                hint="Refresh in full, and report this with the location of the table.",
+            )
+        yield _weighted(chosen, columns, weight)
 
 
 def consolidate_frame(frame: DataFrame, columns: Sequence[str]) -> DataFrame:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
+from shutil import copytree, rmtree
 from typing import Any
 
 import pytest
 
 import headrace
 from headrace import Headrace, HeadraceError
-from headrace.catalog import Action
+from headrace.catalog import Action, SourceVersion
 from headrace.catalog.database import sqlite_url
 from headrace.refresh import run
 from tests.conftest import refreshed, rows
@@ -451,3 +452,48 @@ def test_a_source_dropped_during_a_refresh_loses_nothing(shop: Headrace, mode: s
     assert refreshed(shop, "totals").action == "REINITIALIZE"
     assert rows(shop, "SELECT customer FROM totals") == [(9,)]
     assert shop.catalog.find(name).status == "ACTIVE"
+
+
+COPIES = {"listed": "", "partitioned": "PARTITIONED BY (id)"}
+
+
+@pytest.mark.parametrize("layout", COPIES)
+@pytest.mark.parametrize("writes", [1, 2], ids=["as far", "further"])
+def test_a_copy_that_went_its_own_way_reinitializes(lake: Headrace, layout: str, writes: int) -> None:
+    """As where a backup is brought back: the identity and the numbers of versions are those of before."""
+    lake.sql(f"CREATE TABLE t (id INT, n INT) USING delta {COPIES[layout]}")
+    (location,) = lake.sql("DESCRIBE DETAIL t").select("location").first()
+    place = Path(location.removeprefix("file:"))
+    copytree(place, place.parent / "copy")
+    lake.sql("INSERT INTO t VALUES (2, 2)")
+    lake.sql("CREATE STREAM TABLE st REFRESH MODE DIFFERENTIAL AS SELECT id, n FROM t")
+    lake.sql("CREATE STREAM TABLE most REFRESH MODE DIFFERENTIAL AS SELECT SUM(n) AS n FROM t")
+    for number in range(writes):
+        values = f"SELECT {30 + number} AS id, 1 AS n"
+        lake.spark.sql(values).write.format("delta").mode("append").save(str(place.parent / "copy"))
+    rmtree(place)
+    (place.parent / "copy").rename(place)
+    for name in ("st", "most"):
+        result = refreshed(lake, name)
+        assert result.action == "REINITIALIZE"
+        assert "went its own way" in result.reason
+    assert rows(lake, "SELECT * FROM st") == [(30 + number, 1) for number in range(writes)]
+    assert refreshed(lake, "most").action == "NO_DATA"
+    lake.sql("INSERT INTO t VALUES (40, 1)")
+    for name in ("st", "most"):
+        assert refreshed(lake, name).action == "DIFFERENTIAL"
+    assert rows(lake, "SELECT * FROM most") == [(writes + 1,)]
+
+
+def test_a_frontier_of_before_digests_were_kept_still_counts(totals: Headrace) -> None:
+    table = totals.catalog.find(totals.qualify("totals"))
+    assert table.frontier is not None
+    assert all(at.commit for at in table.frontier.values())
+    plain = {name: SourceVersion(at.version, at.table_id) for name, at in table.frontier.items()}
+    assert plain == table.frontier
+    totals.catalog.update(table.name, frontier=plain)
+    assert refreshed(totals, "totals").action == "NO_DATA"
+    totals.catalog.update(table.name, frontier=plain)
+    totals.sql("INSERT INTO orders VALUES (9, 9, 9)")
+    assert refreshed(totals, "totals").action == "DIFFERENTIAL"
+    holds_its_query(totals)

@@ -53,12 +53,31 @@ DependencyKind = Literal["TABLE", "STREAM_TABLE", "VIEW"]
 RelationKind = Literal["TABLE", "VIEW"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SourceVersion:
-    """One version of one Delta table; the id tells a re-created table from the one it replaced."""
+    """One version of one Delta table; the id tells a re-created table from the one it replaced.
+
+    The digest of its `commit`, where it is known, tells it from the same version of a copy that went its own
+    way: a copied folder keeps the id.
+
+    >>> SourceVersion(7, "a1", "c1") == SourceVersion(7, "a1")
+    True
+    >>> SourceVersion(7, "a1", "c1") == SourceVersion(7, "a1", "c2")
+    False
+    """
 
     version: int
     table_id: str
+    commit: str | None = field(default=None, repr=False)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, SourceVersion):
+            return NotImplemented
+        alike = None in (self.commit, other.commit) or self.commit == other.commit
+        return alike and (self.version, self.table_id) == (other.version, other.table_id)
+
+    def __hash__(self) -> int:
+        return hash((self.version, self.table_id))
 
 
 Frontier = Mapping[str, SourceVersion]
@@ -71,8 +90,7 @@ def encode_frontier(frontier: Frontier) -> str:
     >>> encode_frontier({"shop.orders": SourceVersion(7, "a1")})
     '{"shop.orders": {"table_id": "a1", "version": 7}}'
     """
-    versions = {name: {"version": at.version, "table_id": at.table_id} for name, at in frontier.items()}
-    return json.dumps(versions, sort_keys=True)
+    return json.dumps({name: _encoded(at) for name, at in frontier.items()}, sort_keys=True)
 
 
 def decode_frontier(text: str) -> dict[str, SourceVersion]:
@@ -81,7 +99,13 @@ def decode_frontier(text: str) -> dict[str, SourceVersion]:
     >>> decode_frontier('{"shop.orders": {"version": 7, "table_id": "a1"}}')
     {'shop.orders': SourceVersion(version=7, table_id='a1')}
     """
-    return {name: SourceVersion(at["version"], at["table_id"]) for name, at in json.loads(text).items()}
+    found = json.loads(text).items()
+    return {name: SourceVersion(at["version"], at["table_id"], at.get("commit")) for name, at in found}
+
+
+def _encoded(at: SourceVersion) -> dict[str, object]:
+    known = {"version": at.version, "table_id": at.table_id}
+    return known if at.commit is None else {**known, "commit": at.commit}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -77,6 +77,13 @@ def check_source(
             detail=f"{source.name} was dropped and created anew",
             old_readable=False,
         )
+    if source.is_other(old):
+        return SourceFinding(
+            event=SourceEvent.RECREATED,
+            detail=f"a copy of {source.name} that went its own way took its place: "
+            f"version {old.version} is not the one that was read",
+            old_readable=False,
+        )
     if before is None:
         # Every later commit may be there, and still nothing tells what the columns were.
         return _lost(source, f"version {old.version} is no longer in its log")

@@ -28,7 +28,9 @@ class DeltaSource:
         version = self.log.version_at(moment)
         if version is None:
             raise source_missing(self.name)
-        return SourceVersion(version=version, table_id=self.table_id(version))
+        commit = self.log.commit(version)
+        digest = commit.digest if commit is not None else None
+        return SourceVersion(version, self.table_id(version), digest)
 
     def state_or_none(self, version: int) -> TableState | None:
         """Give the state at a version, or None where the log no longer tells it."""
@@ -52,10 +54,15 @@ class DeltaSource:
 
     def changed(self, old: SourceVersion, new: SourceVersion) -> bool:
         """Tell whether rows may differ between two versions."""
-        if old.table_id != new.table_id or new.version < old.version:
+        if old.table_id != new.table_id or new.version < old.version or self.is_other(old):
             return True
         commits = self.log.commits(old.version, new.version)
         return any(commit is None or commit.changes_data for commit in commits)
+
+    def is_other(self, read: SourceVersion) -> bool:
+        """Tell whether a version that was read is another one by now, as where a copy took its place."""
+        commit = self.log.commit(read.version) if read.commit is not None else None
+        return commit is not None and commit.digest != read.commit
 
     def redescribed(self, old: SourceVersion, new: SourceVersion) -> bool:
         """Tell whether columns may differ between two versions, though no row was written."""

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ class Commit:
     change_files: tuple[Mapping[str, Any], ...] = ()
     metadata: Mapping[str, Any] | None = None
     protocol: Mapping[str, Any] | None = None
+    digest: str = ""
 
     @property
     def changes_data(self) -> bool:
@@ -189,6 +191,7 @@ def parse_commit(version: int, text: str, modified: datetime) -> Commit:
         change_files=tuple(actions.get("cdc", ())),
         metadata=next(iter(actions.get("metaData", ())), None),
         protocol=next(iter(actions.get("protocol", ())), None),
+        digest=blake2b(text.encode(), digest_size=8).hexdigest(),
     )
 
 

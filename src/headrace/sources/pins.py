@@ -27,7 +27,7 @@ _KEPT = 64
 _IN_USE_SECONDS = 60.0
 _GLOBAL = "`global_temp`."
 
-Key: TypeAlias = tuple[TableName, str, int, bool]
+Key: TypeAlias = tuple[TableName, str, int, str | None, bool]
 ByFiles: TypeAlias = Callable[[TableName, SourceVersion], DataFrame | None]
 
 
@@ -42,7 +42,7 @@ class Pins:
 
     def relation(self, name: TableName, version: SourceVersion, *, by_delta: bool = False) -> str:
         """Give what stands for a table at a version after FROM; `by_delta` lets Delta alone read it."""
-        key = name, version.table_id, version.version, by_delta
+        key = name, version.table_id, version.version, version.commit, by_delta
         with self._lock:
             known = self._views.get(key)
             if known is not None:

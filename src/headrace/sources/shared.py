@@ -16,7 +16,7 @@ from headrace.sources.delta import DeltaSource
 _MOST_BYTES = 64 << 20
 
 # A table copied as a folder keeps its identity, and goes its own way from there.
-_Key = tuple[str, str, int, int, tuple[str, ...]]
+_Key = tuple[str, str, int, str | None, int, str | None, tuple[str, ...]]
 
 
 @dataclass
@@ -46,7 +46,13 @@ class SharedChanges:
         """Give what columns of a source gained and lost between two versions."""
         if old.table_id != new.table_id:
             return read_changes(spark, source, old, new, columns)
-        key = source.location, new.table_id, old.version, new.version, tuple(columns)
+        key = (
+            source.location,
+            new.table_id,
+            *(old.version, old.commit),
+            *(new.version, new.commit),
+            tuple(columns),
+        )
         with self._lock:
             entry = self._kept.setdefault(key, _Entry())
             self._kept.move_to_end(key)

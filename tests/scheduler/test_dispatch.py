@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from headrace.catalog import Action, Catalog, Dependency, Status, sqlite_url
+from headrace.catalog import Action, Catalog, Dependency, RefreshState, Status, sqlite_url
 from headrace.errors import HeadraceError
 from headrace.refresh.result import RefreshResult
 from headrace.refresh.run import Refresher
@@ -206,6 +206,31 @@ def test_a_wave_that_computes_after_its_gate_holds_to_the_limit(
     b.dispatcher.run(tick)
     assert tick.report().ok
     assert script.most_at_once == limit
+
+
+def test_what_a_dead_process_left_is_done_though_it_is_of_the_same_moment(
+    bench: Callable[[int], Bench],
+) -> None:
+    b = bench(1)
+    tick = b.tick({"killed": "x", "failed": "x"})
+    killed, failed = (TableName("s", one) for one in ("killed", "failed"))
+    lease = b.catalog.acquire_lease(killed, owner="elsewhere/1-2/3/4", ttl=timedelta(milliseconds=1))
+    b.catalog.start_refresh(killed, reason="x changed", data_timestamp=tick.moment, lease=lease)
+    time.sleep(0.01)
+    assert [one.error_code for one in b.catalog.fail_running()] == ["refresh_interrupted"]
+    b.catalog.record_refresh(
+        failed,
+        state=RefreshState.FAILED,
+        started_at=tick.moment,
+        data_timestamp=tick.moment,
+        error="overflow",
+    )
+    b.dispatcher.run(tick)
+    assert b.refresher.log == ["+killed", "-killed"], (
+        "another's failure is not repeated, its death is no failure"
+    )
+    assert tick.outcomes[killed].is_current
+    assert tick.outcomes[failed].error is not None
 
 
 def test_a_dispatcher_finds_the_room_that_another_leaves(bench: Callable[[int], Bench]) -> None:

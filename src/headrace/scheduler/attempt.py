@@ -73,7 +73,9 @@ def _find_elsewhere(catalog: Catalog, tick: Tick, name: TableName, *, is_first: 
 
 
 def _failed_at(record: RefreshRecord, moment: datetime) -> bool:
-    return record.state is RefreshState.FAILED and record.data_timestamp == moment
+    """Tell whether a table failed for a moment; one whose process died was not tried to its end."""
+    is_interrupted = record.error_code == "refresh_interrupted"
+    return record.state is RefreshState.FAILED and not is_interrupted and record.data_timestamp == moment
 
 
 def pin_at(table: StreamTable, moment: datetime) -> SourceVersion:

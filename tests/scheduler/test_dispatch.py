@@ -273,3 +273,72 @@ def test_a_dispatcher_that_is_stopped_leaves_nobody_waiting(bench: Callable[[int
         b.dispatcher.step(1, start=False)
     assert {one.state for name, one in tick.outcomes.items() if name.table != "l"} == {"SKIPPED"}
     assert tick.is_done
+
+
+def gated(script: Scripted) -> Callable[..., RefreshResult]:
+    """Let each table come to its gate before it does what the script says."""
+
+    def refresh(
+        name: TableName, *, gate: Callable[[Action], None] | None = None, **options: Any
+    ) -> RefreshResult:
+        result = script.refresh(name, **options)
+        if gate is not None:
+            gate(Action.DIFFERENTIAL)
+        return result
+
+    return refresh
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("is_held", [False, True])
+def test_who_waits_at_a_gate_is_let_go_when_the_other_ends_otherwise_after_a_stop(
+    bench: Callable[[int], Bench], is_held: bool
+) -> None:
+    b = bench(2)
+    stopped = threading.Event()
+    tick = b.tick({"l": "x", "r": "x", "tip": "l r"})
+    script = Scripted()
+
+    def end() -> None:
+        assert_set(stopped)
+        raise HeadraceError("refresh_failed", "Job 3 cancelled as part of cancellation of all jobs")
+
+    def refresh(name: TableName, **options: Any) -> RefreshResult:
+        if is_held and name.table == "l":
+            assert_set(stopped)
+            b.catalog.acquire_lease(name, owner="elsewhere/1-2/3/4", ttl=timedelta(minutes=1))
+            return RefreshResult(stream_table=str(name), action=Action.SKIPPED, reason="another is at it")
+        return gated(script)(name, **options)
+
+    script.script = {"l": end}
+    b.refresher.refresh = refresh  # type: ignore[method-assign]  # to hold it
+    b.dispatcher.add(tick)
+    b.dispatcher.step(0)
+    threading.Timer(0.3, stopped.set).start()
+    b.dispatcher.drain("stopping")
+    assert not b.dispatcher.running
+    assert tick.is_done
+    outcome = tick.outcomes[TableName("s", "l")]
+    assert outcome.state == ("SKIPPED" if is_held else "FAILED")
+    assert tick.outcomes[TableName("s", "r")].error is not None, "it was withheld"
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("error", [HeadraceError("catalog_unreachable", "away"), KeyboardInterrupt()])
+def test_a_run_that_is_broken_off_leaves_nobody_at_a_gate(
+    bench: Callable[[int], Bench], error: BaseException
+) -> None:
+    b = bench(1)
+    b.refresher.refresh = gated(Scripted())  # type: ignore[method-assign]  # to hold it
+
+    def told(_tick: Tick, name: TableName, _outcome: object) -> None:
+        if name.table == "other":
+            raise error
+
+    dispatcher = Dispatcher(b.catalog, cast(Refresher, b.refresher), b.workers, told)
+    tick = b.tick({"l": "x", "r": "x", "tip": "l r", "other": "y"}, r="3 seconds", other="10 seconds")
+    with pytest.raises(type(error)):
+        dispatcher.run(tick)
+    assert not dispatcher.running
+    assert {name.table for name, one in tick.outcomes.items() if one.is_current} == {"other"}
+    assert tick.is_done

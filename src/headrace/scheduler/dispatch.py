@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import logging
 import queue
 import random
 import time
@@ -20,6 +21,8 @@ from headrace.scheduler.report import Outcome, skipped
 from headrace.scheduler.tick import Tick
 from headrace.scheduler.workers import Workers
 from headrace.sql.names import TableName
+
+_log = logging.getLogger(__name__)
 
 # What may pass by itself is tried so often within one tick.
 TRIES = 3
@@ -65,6 +68,7 @@ class Dispatcher:
         self._later: list[tuple[float, int, _Job]] = []
         self._events: queue.SimpleQueue[tuple[_Job, Attempted] | None] = queue.SimpleQueue()
         self._numbers = itertools.count()
+        self._abandoned: str | None = None
         self.running: dict[TableName, float] = {}
 
     @property
@@ -80,10 +84,14 @@ class Dispatcher:
         self._collect_ready(tick)
 
     def run(self, tick: Tick) -> None:
-        """Carry one tick to its end."""
-        self.add(tick)
-        while not tick.is_done:
-            self.step(None)
+        """Carry one tick to its end; who breaks it off leaves nothing of it under way."""
+        try:
+            self.add(tick)
+            while not tick.is_done:
+                self.step(None)
+        except BaseException:
+            self.drain("the run was broken off")
+            raise
 
     def step(self, timeout: float | None, *, start: bool = True) -> None:
         """Start what there is room for, then wait for one event, at most so many seconds."""
@@ -107,12 +115,31 @@ class Dispatcher:
 
     def abandon(self, reason: str) -> None:
         """Begin nothing more: what has not started is left as it is, and nobody waits for it at a gate."""
+        self._abandoned = reason
         self._ready.clear()
         self._later.clear()
         for tick in self._ticks:
             for name in tick.network.in_order(tick.open - self.running.keys()):
                 if name in tick.open:
                     tick.finish(name, skipped(name, reason), None)
+
+    def drain(self, reason: str) -> None:
+        """Begin nothing more, and wait until what runs has ended."""
+        self.abandon(reason)
+        gates = {gate for tick in self._ticks for gate in tick.gates.values()}
+        try:
+            while self.running:
+                self._step_quietly()
+        finally:
+            # Where the wait is interrupted, nobody listens any more to those that others wait for.
+            for gate in gates:
+                gate.close(reason)
+
+    def _step_quietly(self) -> None:
+        try:
+            self.step(1.0, start=False)
+        except Exception as error:  # noqa: BLE001 - the others must come to their end whatever happens to one
+            _log.warning("cannot write down how a refresh ended: %s", error)
 
     def wake(self) -> None:
         """End the wait of `step`, from any thread."""
@@ -150,13 +177,17 @@ class Dispatcher:
 
     def _end(self, job: _Job, done: Attempted) -> None:
         self.running.pop(job.name, None)
+        if done.outcome is None and self._abandoned is not None:
+            self._finish(job.tick, job.name, skipped(job.name, self._abandoned), None)
+            return
         if done.outcome is None:
             self._wait_for_others(job)
             return
         job.held_since = None
         job.tries += 1
         error = done.outcome.error
-        if error is not None and blame(error) is Blame.SYSTEM and job.tries < TRIES:
+        may_pass = error is not None and blame(error) is Blame.SYSTEM
+        if may_pass and job.tries < TRIES and self._abandoned is None:
             pause = _FIRST_PAUSE * 2**job.tries
             self._again(job, pause * random.uniform(0.5, 1.5))
             return

@@ -43,6 +43,12 @@ class Gate:
                 self._failure = f"{name}, which is read together with it, {failure}"
             self._condition.notify_all()
 
+    def close(self, reason: str) -> None:
+        """Let nobody through from now on."""
+        with self._condition:
+            self._failure = self._failure or reason
+            self._condition.notify_all()
+
     def _decided(self, computes_while_writing: bool) -> bool:
         if self._failure is not None:
             return True

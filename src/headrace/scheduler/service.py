@@ -80,12 +80,12 @@ class Service:
         try:
             while not self._stop.is_set():
                 pause = self._turn()
-                self._step(pause, start=True)
-            self._dispatcher.abandon("the service is stopping")
-            while self._dispatcher.running:
-                self._step(1.0, start=False)
+                self._step(pause)
         finally:
-            self._close_ticks(every=True)
+            try:
+                self._dispatcher.drain("the service is stopping")
+            finally:
+                self._close_ticks(every=True)
 
     def health(self) -> Mapping[str, Any]:
         """Say whether the service does its work."""
@@ -131,9 +131,9 @@ class Service:
         self._next_look = 0.0
         return min(_LONGEST_PAUSE, 0.25 * (1 << min(self._failures, 6)))
 
-    def _step(self, pause: float, *, start: bool) -> None:
+    def _step(self, pause: float) -> None:
         try:
-            self._dispatcher.step(pause, start=start)
+            self._dispatcher.step(pause)
             self._close_ticks()
         except HeadraceError as error:
             _log.warning("cannot write down how a refresh ended: %s", error)

@@ -151,9 +151,11 @@ class Scheduler:
         ttl = timedelta(seconds=self.settings.lease_ttl_seconds)
         groups = {tick.network.group_of[name] for name in tick.gates if name in tick.open}
         for group in sorted(groups, key=min):
-            key = f"diamond {min(group)}"
-            if locks.enter_context(self._catalog.lease(key, owner=this_owner(), ttl=ttl)) is None:
+            key, lock = f"diamond {min(group)}", locks.enter_context(ExitStack())
+            if lock.enter_context(self._catalog.lease(key, owner=this_owner(), ttl=ttl)) is None:
                 tick.elsewhere |= dict.fromkeys(group & tick.open, key)
+            else:
+                tick.locks[group] = lock.close
 
 
 def _no_data(table: StreamTable, moment: datetime) -> Outcome:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 
 from headrace.catalog import SourceVersion
@@ -37,6 +37,8 @@ class Tick:
         # The data timestamps at the time of planning, and the locks of diamonds that others have.
         self.before = dict(before or {})
         self.elsewhere: dict[TableName, str] = {}
+        # How to give back the locks that we have: each as soon as the tables of its diamond have ended.
+        self.locks: dict[frozenset[TableName], Callable[[], None]] = {}
         self.outcomes: dict[TableName, Outcome] = {}
         self._began = time.perf_counter()
         self._started: set[TableName] = set()
@@ -68,6 +70,12 @@ class Tick:
 
     def finish(self, name: TableName, outcome: Outcome, pin: SourceVersion | None) -> dict[TableName, str]:
         """Note how a table ended; give the readers that are skipped for it, with the reason."""
+        reasons = self._note(name, outcome, pin)
+        for diamond in [one for one in self.locks if one.isdisjoint(self.open)]:
+            self.locks.pop(diamond)()
+        return reasons
+
+    def _note(self, name: TableName, outcome: Outcome, pin: SourceVersion | None) -> dict[TableName, str]:
         self.outcomes[name] = outcome
         self._leave_gate(name, outcome)
         if outcome.is_current and pin is not None:

@@ -140,6 +140,13 @@ def test_what_is_under_way_holds_up_only_its_readers() -> None:
     assert shop.planned(memory=Memory(busy={name("a")})) == ["x"]
 
 
+@pytest.mark.parametrize("edges", [DIAMOND, {"up": "x", "l": "up orders", "r": "orders", "tip": "l r"}])
+def test_no_branch_of_a_diamond_goes_while_another_is_under_way(edges: dict[str, str]) -> None:
+    shop = Shop({**edges, "reader": "r", "other": "orders"})
+    busy = name("up") if "up" in edges else name("l")
+    assert shop.planned(memory=Memory(busy={busy})) == ["other"]
+
+
 def test_a_moment_that_was_tried_is_not_tried_again() -> None:
     shop = Shop({"a": "orders"})
     assert shop.planned(memory=Memory(tried={name("a"): NOW})) == []

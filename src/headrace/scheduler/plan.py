@@ -64,7 +64,7 @@ def plan_due(
         due |= network.group_of.get(name, {name})
     # What is tried again at the moment at which it failed would be taken for failed by another process.
     moment = at - SETTLE if again else found[0].data_timestamp
-    return plan_tables(network, tables, due, moment=min(moment, now), busy=memory.busy)
+    return plan_tables(network, tables, due, moment=min(moment, now), busy=_held(network, memory.busy))
 
 
 def plan_tables(
@@ -143,6 +143,16 @@ def _obstacles(
 
 def _waiting(network: Network, busy: Collection[TableName]) -> set[TableName]:
     return {*busy, *network.graph.downstream_of(busy)} if busy else set()
+
+
+def _held(network: Network, busy: Collection[TableName]) -> set[TableName]:
+    """Name what must wait for tables under way: what reads them, and each diamond of these as a whole."""
+    held = _waiting(network, busy)
+    while True:
+        parted = [group for group in network.groups if not group.isdisjoint(held) and not group <= held]
+        if not parted:
+            return held
+        held = _waiting(network, held.union(*parted))
 
 
 def _with_diamonds(

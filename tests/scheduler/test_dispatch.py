@@ -233,6 +233,21 @@ def test_what_a_dead_process_left_is_done_though_it_is_of_the_same_moment(
     assert tick.outcomes[failed].error is not None
 
 
+def test_a_failure_at_a_moment_to_come_does_not_forbid_the_next_try(bench: Callable[[int], Bench]) -> None:
+    b = bench(1)
+    tick = b.tick({"a": "x"})
+    tick.moment += timedelta(hours=1)
+    b.catalog.record_refresh(
+        TableName("s", "a"),
+        state=RefreshState.FAILED,
+        started_at=datetime.now(UTC),
+        data_timestamp=tick.moment,
+        error="overflow",
+    )
+    b.dispatcher.run(tick)
+    assert tick.report().ok
+
+
 def test_a_dispatcher_finds_the_room_that_another_leaves(bench: Callable[[int], Bench]) -> None:
     b = bench(1)
     began, may_end = threading.Event(), threading.Event()
@@ -336,7 +351,7 @@ def test_a_run_that_is_broken_off_leaves_nobody_at_a_gate(
             raise error
 
     dispatcher = Dispatcher(b.catalog, cast(Refresher, b.refresher), b.workers, told)
-    tick = b.tick({"l": "x", "r": "x", "tip": "l r", "other": "y"}, r="3 seconds", other="10 seconds")
+    tick = b.tick({"other": "y", "l": "x other", "r": "x", "tip": "l r"}, r="3 seconds")
     with pytest.raises(type(error)):
         dispatcher.run(tick)
     assert not dispatcher.running

@@ -7,11 +7,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headrace.catalog import Dependency, RefreshMode, Status, StreamTable
-from headrace.scheduler.clock import Clock
+from headrace.scheduler.clock import AHEAD, Clock
 from headrace.scheduler.network import Network, build_network
 from headrace.scheduler.plan import DiamondPolicy, Memory, Plan, plan_due, plan_tables
+from headrace.scheduler.schedule import Every, parse_schedule
 from headrace.sql.names import TableName
 from tests.timing import fastest
 
@@ -108,6 +111,58 @@ def test_a_moment_ahead_is_not_claimed() -> None:
     plan = plan_due(shop.network, shop.tables, Clock(), at=NOW + timedelta(days=1), now=NOW)
     assert plan is not None
     assert plan.moment == NOW
+
+
+def test_contents_of_a_moment_to_come_move_only_what_they_are_connected_with() -> None:
+    hour = NOON + timedelta(hours=1)
+    shop = Shop(
+        {"a": "orders", "b": "a", "u": "orders", "v": "u", "w": "x"},
+        table("a", data_timestamp=hour),
+        table("u", data_timestamp=NOW + AHEAD / 2),
+        table("w", status=Status.SUSPENDED),
+    )
+    plan = shop.due()
+    assert plan is not None
+    assert [(one.moment, [each.table for each in one.tables]) for one in plan.parts] == [
+        (NOW + AHEAD / 2, ["u", "v"]),
+        (hour, ["a", "b"]),
+    ]
+    plan = plan_tables(shop.network, shop.tables, [name("b")], moment=NOW)
+    assert plan is not None
+    assert (plan.moment, plan.ahead) == (hour, ())
+
+
+@given(
+    st.lists(st.integers(-7200, 7200), min_size=1, max_size=6), st.sampled_from(["10 seconds", "1 minute"])
+)
+def test_no_clock_step_freezes_a_table_or_takes_it_back(steps: list[int], lag: str) -> None:
+    shop = Shop(
+        {"a": "orders", "b": "a", "u": "orders"}, table("a", lag), table("b"), table("u", "5 minutes")
+    )
+    now, clock, tried = NOW, Clock(), dict[TableName, datetime]()
+    for step in steps:
+        now += timedelta(seconds=step)
+        began = now
+        while now < began + timedelta(minutes=6):
+            memory = Memory(tried=tried)
+            plan = plan_due(shop.network, shop.tables, clock, at=now, now=now, memory=memory)
+            for part in plan.parts if plan is not None else ():
+                for one in part.tables:
+                    before = shop.tables[one]
+                    assert before.data_timestamp is not None
+                    assert part.moment >= before.data_timestamp
+                    assert part.moment <= max(
+                        now, before.data_timestamp, shop.tables[name("a")].data_timestamp
+                    )
+                    shop.tables[one] = replace(before, data_timestamp=part.moment, last_refresh_at=now)
+                    tried[one] = min(part.moment, now)
+            now += timedelta(seconds=6)
+        for one in shop.tables.values():
+            assert one.last_refresh_at is not None
+            allowed = {"a": lag, "b": "1 minute", "u": "5 minutes"}[one.name.table]
+            schedule = parse_schedule(allowed)
+            assert isinstance(schedule, Every)
+            assert (now - one.last_refresh_at).total_seconds() <= schedule.seconds + 6, (one.name, steps)
 
 
 def test_readers_of_a_suspended_table_are_blocked_at_any_depth_and_others_go_on() -> None:

@@ -86,6 +86,20 @@ def test_a_lag_that_is_exceeded_is_told_once_per_time(catalog: Catalog) -> None:
     assert kinds(catalog) == ["lag_exceeded"] * 2
 
 
+def test_contents_of_moments_to_come_are_told_once(catalog: Catalog) -> None:
+    overseer = Overseer(catalog)
+    ahead = NOON + timedelta(hours=1)
+    shop = Shop({"a": "orders", "b": "a"}, table("a", data_timestamp=ahead), table("b", data_timestamp=ahead))
+    for seconds in (0, 60, 3600):
+        overseer.look(shop.network, shop.tables, now=NOON + timedelta(seconds=seconds), since=NOON)
+    assert kinds(catalog) == ["clock_ahead"]
+    assert "s.a and of 1 other" in catalog.alerts()[0].message
+    overseer.measure(shop.network, shop.tables, now=NOON, running=0)
+    assert 'headrace_lag_seconds{stream_table="s.a"} 0' in overseer.metrics.render().splitlines()
+    overseer.look(shop.network, shop.tables, now=NOON, since=NOON)
+    assert kinds(catalog) == ["clock_ahead"] * 2
+
+
 def test_a_second_service_does_not_tell_it_again(catalog: Catalog) -> None:
     shop = Shop({"a": "orders"}, table("a", data_timestamp=NOON))
     for seconds in (61, 62):

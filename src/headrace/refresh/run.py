@@ -105,7 +105,7 @@ class Refresher:
             table = recover(self._catalog, self._catalog.find(name))
             if moment is not None and table.data_timestamp is not None and table.data_timestamp > moment:
                 return _ahead(table, clock)
-            attempt = Attempt(table, lease, moment or datetime.now(UTC), clock, gate, will_retry)
+            attempt = Attempt(table, lease, moment or _moment_by_hand(table), clock, gate, will_retry)
             try:
                 task = self._prepare(attempt, pins or {})
                 return self._carry_out_or_rebuild(task, self._decide(task, full=full))
@@ -116,7 +116,8 @@ class Refresher:
 
     def intend(self, name: TableName, *, full: bool = False) -> RefreshPlan:
         """Tell what a refresh would do now, and do nothing."""
-        attempt = Attempt(self._catalog.find(name), None, datetime.now(UTC), time.perf_counter())
+        table = self._catalog.find(name)
+        attempt = Attempt(table, None, _moment_by_hand(table), time.perf_counter())
         task = self._prepare(attempt, {})
         decision = self._decide(task, full=full)
         return plan_refresh(task, decision, self.definitions.plan)
@@ -532,6 +533,12 @@ class Refresher:
 def _anew(lost: HeadraceError) -> Decision:
     """Load anew where a source was swept between the look at its history and the reading of it."""
     return Decision(Action.REINITIALIZE, lost.message, alert="reinitialize_needed")
+
+
+def _moment_by_hand(table: StreamTable) -> datetime:
+    """Give the moment of now, or that of the contents where a clock was set back since."""
+    now = datetime.now(UTC)
+    return max(now, table.data_timestamp or now)
 
 
 def _ahead(table: StreamTable, clock: float) -> RefreshResult:

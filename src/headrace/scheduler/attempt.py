@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 from headrace.catalog import Action, Catalog, RefreshRecord, RefreshState, SourceVersion, StreamTable
 from headrace.errors import HeadraceError
 from headrace.refresh.failure import as_headrace_error
 from headrace.refresh.run import Refresher
 from headrace.refresh.task import Gate
+from headrace.scheduler.clock import is_ahead
 from headrace.scheduler.report import Outcome, skipped
 from headrace.scheduler.tick import Tick
 from headrace.sql.names import TableName
@@ -66,7 +67,9 @@ def _find_elsewhere(catalog: Catalog, tick: Tick, name: TableName, *, is_first: 
     if name in tick.elsewhere:
         return Attempted(skipped(name, "another process began its diamond and did not end it"))
     last = next(iter(catalog.history(name, limit=1)), None)
-    if is_first and last is not None and _failed_at(last, tick.moment):
+    # A moment still to come stays the same until it is reached: it does not tell one try from the next.
+    is_told = is_first and not is_ahead(tick.moment, datetime.now(UTC))
+    if is_told and last is not None and _failed_at(last, tick.moment):
         error = HeadraceError(last.error_code or "refresh_failed", last.error or "It failed elsewhere.")
         return Attempted(Outcome(stream_table=str(name), error=error))
     return None

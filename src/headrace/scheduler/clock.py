@@ -14,6 +14,8 @@ from headrace.scheduler.schedule import Cron, Downstream, Every, Schedule
 SHORTEST_PERIOD_MS = 1500
 # A writer may publish a commit some moments after the time it gave it; before that a tick is not settled.
 SETTLE = timedelta(milliseconds=100)
+# Clocks that are kept in step differ by less; a data timestamp farther ahead of now tells of a wrong clock.
+AHEAD = timedelta(seconds=5)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -60,6 +62,16 @@ def tick_at(period: timedelta, moment: datetime) -> datetime:
     length = period // _MILLISECOND
     elapsed = (moment - _EPOCH) // _MILLISECOND
     return _EPOCH + timedelta(milliseconds=elapsed // length * length)
+
+
+def is_ahead(moment: datetime | None, now: datetime) -> bool:
+    """Tell whether a moment lies farther ahead of now than clocks differ.
+
+    >>> noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    >>> is_ahead(noon + timedelta(seconds=2), noon), is_ahead(noon + timedelta(hours=1), noon)
+    (False, True)
+    """
+    return moment is not None and moment > now + AHEAD
 
 
 class Clock:

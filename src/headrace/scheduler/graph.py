@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
@@ -71,6 +71,25 @@ class Graph(Generic[N]):
         """Every stream table that reads one of these, directly or through others."""
         return _closure(names, self.readers)
 
+    def connected(self, names: Iterable[N]) -> list[set[N]]:
+        """Take some stream tables apart into those that reach each other, in any direction, among themselves.
+
+        >>> graph = build_graph(["a", "b", "c", "d"], [("b", "a"), ("c", "a"), ("d", "x")])
+        >>> [sorted(part) for part in graph.connected(["b", "a", "d", "c"])]
+        [['a', 'b', 'c'], ['d']]
+        """
+        left, parts = dict.fromkeys(names), []
+        edges = {
+            name: [one for one in (*self.upstreams[name], *self.readers[name]) if one in left]
+            for name in left
+        }
+        while left:
+            first = next(iter(left))
+            part = {first, *_closure([first], edges)}
+            parts.append(part)
+            left = {name: None for name in left if name not in part}
+        return parts
+
 
 def build_graph(tables: Iterable[N], edges: Iterable[tuple[N, N]]) -> Graph[N]:
     """Build the graph from (reader, source) pairs, or refuse a cycle with its path.
@@ -106,7 +125,7 @@ def _cycle(path: list[N]) -> HeadraceError:
     )
 
 
-def _closure(names: Iterable[N], edges: Mapping[N, tuple[N, ...]]) -> set[N]:
+def _closure(names: Iterable[N], edges: Mapping[N, Sequence[N]]) -> set[N]:
     found: set[N] = set()
     waiting = list(names)
     while waiting:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from headrace.catalog import Action, Alert, Catalog, RefreshState, Status, StreamTable
 from headrace.observe.metrics import Metrics
-from headrace.scheduler.clock import canonical_period
+from headrace.scheduler.clock import canonical_period, is_ahead
 from headrace.scheduler.network import Network
 from headrace.scheduler.pace import RECENT, doublings_for, shows_pace
 from headrace.scheduler.report import Outcome
@@ -43,6 +43,7 @@ class Overseer:
         self.stretch: dict[TableName, int] = {}
         self._durations: dict[TableName, deque[float]] = {}
         self._late: set[TableName] = set()
+        self._is_ahead = False
         catalog.on_alert(self._count_alert)
 
     def remember(self) -> None:
@@ -54,7 +55,8 @@ class Overseer:
 
     def note(self, tick: Tick, name: TableName, outcome: Outcome) -> None:
         """Take in how a table ended."""
-        self.tried[name] = tick.moment
+        # A moment that lies ahead was not tried then but now.
+        self.tried[name] = min(tick.moment, datetime.now(UTC))
         action, result = outcome.action, outcome.result
         self.metrics.add("refreshes_total", state=str(outcome.state), action=str(action or ""))
         if result is None or action is None or outcome.state is not RefreshState.COMPLETED:
@@ -69,6 +71,7 @@ class Overseer:
         self, network: Network, tables: Mapping[TableName, StreamTable], *, now: datetime, since: datetime
     ) -> None:
         """Compare ages with lags; `since` is when somebody began to keep the tables fresh."""
+        self._look_ahead(tables, now)
         for name, table in tables.items():
             schedule = network.schedules[name]
             if not isinstance(schedule, Every) or table.data_timestamp is None:
@@ -84,6 +87,25 @@ class Overseer:
             if not is_late:
                 self._late.discard(name)
 
+    def _look_ahead(self, tables: Mapping[TableName, StreamTable], now: datetime) -> None:
+        """Tell once of contents that are of moments still to come: while there are any, ages say little."""
+        ahead = [
+            table
+            for table in tables.values()
+            if is_ahead(table.data_timestamp, now) and table.status is not Status.SUSPENDED
+        ]
+        if ahead and not self._is_ahead:
+            first = ahead[0]
+            others = f" and of {len(ahead) - 1:,} other tables" if len(ahead) > 1 else ""
+            self._catalog.raise_alert(
+                "clock_ahead",
+                f"The contents of {first.name}{others} are of moments still to come, such as "
+                f"{first.data_timestamp}: this clock was set back, or the clock of a writer or of another "
+                "service is ahead. They are refreshed nevertheless.",
+                first.name if len(ahead) == 1 else None,
+            )
+        self._is_ahead = bool(ahead)
+
     def measure(
         self, network: Network, tables: Mapping[TableName, StreamTable], *, now: datetime, running: int
     ) -> None:
@@ -93,7 +115,7 @@ class Overseer:
         for table in tables.values():
             counts[table.status] += 1
         ages = [
-            (labelled[name], (now - table.data_timestamp).total_seconds())
+            (labelled[name], max(0.0, (now - table.data_timestamp).total_seconds()))
             for name, table in tables.items()
             if table.data_timestamp is not None
         ]

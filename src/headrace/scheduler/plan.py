@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
 from headrace.catalog import Status, StreamTable
-from headrace.scheduler.clock import SETTLE, Clock, Timed
+from headrace.scheduler.clock import AHEAD, SETTLE, Clock, Timed, is_ahead
 from headrace.scheduler.network import Network
 from headrace.scheduler.schedule import Downstream
 from headrace.sql.names import TableName
@@ -20,11 +20,20 @@ _MOST_DOUBLINGS = 6
 
 @dataclass(frozen=True)
 class Plan:
-    """The tables of one tick in an order in which each follows those it reads; all share one moment."""
+    """The tables of one tick in an order in which each follows those it reads; all share one moment.
+
+    `ahead` are parts of the graph with contents of moments still to come: each has such a moment of its own.
+    """
 
     moment: datetime
     tables: tuple[TableName, ...]
     blocked: Mapping[TableName, str] = field(default_factory=dict)
+    ahead: tuple[Plan, ...] = ()
+
+    @property
+    def parts(self) -> tuple[Plan, ...]:
+        """The plans of one moment each."""
+        return (replace(self, ahead=()), *self.ahead)
 
 
 @dataclass(frozen=True)
@@ -53,7 +62,9 @@ def plan_due(
     """
     memory = memory or Memory()
     timed = [
-        timed_table(tables[name], network, memory) for name in network.graph.order if _is_on(tables[name])
+        timed_table(tables[name], network, memory, now)
+        for name in network.graph.order
+        if _is_on(tables[name])
     ]
     found = clock.due(timed, at)
     if not found and not again:
@@ -64,7 +75,8 @@ def plan_due(
         due |= network.group_of.get(name, {name})
     # What is tried again at the moment at which it failed would be taken for failed by another process.
     moment = at - SETTLE if again else found[0].data_timestamp
-    return plan_tables(network, tables, due, moment=min(moment, now), busy=_held(network, memory.busy))
+    busy = _held(network, memory.busy)
+    return plan_tables(network, tables, due, moment=min(moment, now), now=now, busy=busy)
 
 
 def plan_tables(
@@ -73,13 +85,15 @@ def plan_tables(
     wanted: Iterable[TableName],
     *,
     moment: datetime,
+    now: datetime | None = None,
     busy: Collection[TableName] = (),
     forced: Collection[TableName] = (),
 ) -> Plan | None:
     """Plan to bring these tables to a moment, with all that they read; `forced` ones though suspended.
 
     A table whose way up leads over one that is still under way waits for a later plan. The moment is moved on
-    to the newest contents among the tables, since nothing ever goes back in time.
+    to the newest contents among the tables, since nothing ever goes back in time; contents ahead of `now`,
+    which is the moment unless given, move only what they are connected with.
     """
     wanted = set(wanted)
     obstacles, waiting = _obstacles(network, tables, wanted, forced), _waiting(network, busy)
@@ -94,19 +108,40 @@ def plan_tables(
     chosen = network.graph.upstream_of(free) | set(free)
     if not chosen and not blocked:
         return None
-    newest = [stamp for name in chosen if (stamp := tables[name].data_timestamp) is not None]
-    return Plan(max([moment, *newest]), network.in_order(chosen), blocked)
+    latest = max(moment, now or moment) + AHEAD
+    together, apart = _split(network, tables, chosen, latest)
+    newest = [stamp for name in together if (stamp := tables[name].data_timestamp) is not None]
+    plans = [Plan(stamp, network.in_order(part)) for stamp, part in sorted(apart.items())]
+    if together or blocked:
+        plans.insert(0, Plan(max([moment, *newest]), network.in_order(together), blocked))
+    return replace(plans[0], ahead=tuple(plans[1:]))
 
 
-def timed_table(table: StreamTable, network: Network, memory: Memory) -> Timed[TableName]:
-    """Say what the clock must know: a failed table is tried again at its next tick, not at once."""
+def _split(
+    network: Network, tables: Mapping[TableName, StreamTable], chosen: set[TableName], latest: datetime
+) -> tuple[set[TableName], dict[datetime, set[TableName]]]:
+    """Set the connected parts of the graph apart that have contents of moments after the latest."""
+    stamps = {name: stamp for name in chosen if (stamp := tables[name].data_timestamp) is not None}
+    apart: dict[datetime, set[TableName]] = {}
+    for part in network.graph.connected(chosen) if max(stamps.values(), default=latest) > latest else []:
+        newest = max((stamps[name] for name in part if name in stamps), default=latest)
+        if newest > latest:
+            apart.setdefault(newest, set()).update(part)
+    return chosen.difference(*apart.values()), apart
+
+
+def timed_table(table: StreamTable, network: Network, memory: Memory, now: datetime) -> Timed[TableName]:
+    """Say what the clock must know: a failed table is tried again at its next tick, not at once.
+
+    What lies ahead, as after a clock was set back, says nothing: then it counts when the table was refreshed.
+    """
     stretch = memory.stretch.get(table.name, 0)
     moments = [table.data_timestamp, memory.tried.get(table.name)]
-    if table.last_error is not None:
+    if table.last_error is not None or is_ahead(table.data_timestamp, now):
         moments.append(table.last_refresh_at)
     if table.status is Status.ERROR:
         stretch += min(table.consecutive_errors, _MOST_DOUBLINGS)
-    known = [moment for moment in moments if moment is not None]
+    known = [moment for moment in moments if moment is not None and not is_ahead(moment, now)]
     return Timed(table.name, network.schedules[table.name], max(known, default=None), stretch)
 
 

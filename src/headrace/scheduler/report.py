@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -96,3 +96,12 @@ class TickReport:
             return "nothing was due"
         head = f"{len(self)} tables at {self.data_timestamp.isoformat()} in {self.duration_ms:,.0f} ms"
         return "\n".join([head, *(f"  {outcome}" for outcome in self.outcomes)])
+
+
+def join_reports(reports: Sequence[TickReport]) -> TickReport:
+    """Tell of several ticks as of one, at the moment of the first."""
+    return TickReport(
+        data_timestamp=reports[0].data_timestamp,
+        outcomes=tuple(outcome for report in reports for outcome in report.outcomes),
+        duration_ms=sum(report.duration_ms for report in reports),
+    )

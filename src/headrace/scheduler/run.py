@@ -21,7 +21,7 @@ from headrace.scheduler.network import Network, Networks
 from headrace.scheduler.overseer import Overseer
 from headrace.scheduler.plan import Plan, plan_due, plan_tables
 from headrace.scheduler.quiet import REASON, find_quiet
-from headrace.scheduler.report import Outcome, TickReport
+from headrace.scheduler.report import Outcome, TickReport, join_reports
 from headrace.scheduler.retry import Retries
 from headrace.scheduler.tick import Tick
 from headrace.scheduler.workers import Workers
@@ -98,10 +98,13 @@ class Scheduler:
         patience: float = math.inf,
     ) -> TickReport:
         """Carry one plan to its end, waiting so many seconds for a table that another process keeps."""
-        with self.begin(network, tables, plan, full=full, patience=patience) as tick:
-            self.dispatcher().run(tick)
-            decoded_columns.forget_idle()
-            return tick.report()
+        reports = []
+        for part in plan.parts:
+            with self.begin(network, tables, part, full=full, patience=patience) as tick:
+                self.dispatcher().run(tick)
+                decoded_columns.forget_idle()
+                reports.append(tick.report())
+        return join_reports(reports)
 
     @contextmanager
     def begin(

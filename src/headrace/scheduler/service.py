@@ -157,7 +157,7 @@ class Service:
         plan = plan_due(network, tables, clock, at=now, now=now, policy=policy, memory=memory, again=again)
         self._start(network, tables, plan)
         self._catch_up(now)
-        timed = [timed_table(table, network, memory) for table in tables.values()]
+        timed = [timed_table(table, network, memory, now) for table in tables.values()]
         times = [clock.next_tick(timed, now), self._retries.next_time(now)]
         upcoming = min((one for one in times if one is not None), default=None)
         longest = self.settings.scheduler_interval_ms / 1000
@@ -179,8 +179,10 @@ class Service:
         return min(until, _WATCH_SECONDS) if self._wakes.is_watching else until
 
     def _start(self, network: Network, tables: Mapping[TableName, StreamTable], plan: Plan | None) -> None:
-        if plan is None:
-            return
+        for part in plan.parts if plan is not None else ():
+            self._start_part(network, tables, part)
+
+    def _start_part(self, network: Network, tables: Mapping[TableName, StreamTable], plan: Plan) -> None:
         with ExitStack() as locks:
             tick = locks.enter_context(self._scheduler.begin(network, tables, plan))
             settled = {name: outcome for name, outcome in tick.outcomes.items() if outcome.is_current}

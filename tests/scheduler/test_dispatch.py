@@ -185,6 +185,16 @@ def test_the_tables_of_a_wave_wait_without_taking_room(bench: Callable[[int], Be
     assert tick.report().ok
 
 
+@pytest.mark.timeout(120)
+def test_a_wave_may_be_of_any_width(bench: Callable[[int], Bench]) -> None:
+    b = bench(4)
+    branches = [f"b{number}" for number in range(600)]
+    tick = b.tick({**dict.fromkeys(branches, "x"), "tip": " ".join(branches)})
+    b.refresher.refresh = gated(Scripted())  # type: ignore[method-assign]  # to hold it
+    b.dispatcher.run(tick)
+    assert tick.report().ok
+
+
 @pytest.mark.parametrize("limit", [1, 2])
 def test_a_wave_that_computes_after_its_gate_holds_to_the_limit(
     bench: Callable[[int], Bench], limit: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,8 +14,9 @@ from pyspark.sql import SparkSession
 from headrace.runtime.session import has_jvm
 
 T = TypeVar("T")
-# Threads beyond the limit only wait for others; they are made when needed and used again.
-_MOST_THREADS = 512
+# Threads beyond the limit only wait for others; they are made when needed and used again. Any bound would be
+# less than some wave of a diamond is wide: its tables all wait for those that would then never get a thread.
+_MOST_THREADS = sys.maxsize
 
 
 class Workers:

@@ -6,6 +6,7 @@ write where only we should.
 
 from __future__ import annotations
 
+import logging
 from datetime import timedelta
 
 from headrace.catalog import Action, Catalog, RefreshState, Status, StreamTable, this_owner
@@ -14,6 +15,8 @@ from headrace.errors import HeadraceError
 from headrace.sources.log import Commit
 from headrace.storage.marker import Marker
 from headrace.storage.table import Storage
+
+_log = logging.getLogger(__name__)
 
 
 def recover(catalog: Catalog, table: StreamTable) -> StreamTable:
@@ -97,6 +100,16 @@ def recover_all(catalog: Catalog, *, ttl_seconds: float) -> None:
         ttl = timedelta(seconds=ttl_seconds)
         with catalog.lease(name, owner=this_owner(), ttl=ttl) as lease:
             if lease is not None:
-                recover(catalog, table)
+                _recover_if_readable(catalog, table)
     if running:
         catalog.fail_running()
+
+
+def _recover_if_readable(catalog: Catalog, table: StreamTable) -> None:
+    """Recover a table, or leave it to its own next refresh where its storage cannot be read now."""
+    try:
+        recover(catalog, table)
+    except HeadraceError as error:
+        if error.code not in {"source_unreadable", "log_damaged"}:
+            raise
+        _log.warning("%s is not recovered yet: %s", table.name, error)

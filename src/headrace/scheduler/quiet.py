@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from headrace.catalog import SourceVersion, Status, StreamTable
+from headrace.errors import HeadraceError
 from headrace.scheduler.network import Network
 from headrace.sources.log import DeltaLog
 from headrace.sql.functions import TIME, TIME_WITHOUT_ARGUMENTS
@@ -33,9 +34,16 @@ def find_quiet(
         table = tables[name]
         if name in network.read_views or not _stands(table, network.graph.reads[name], known):
             continue
-        if DeltaLog(table.location).newest_version() == table.storage_version:
+        if _newest_version(table) == table.storage_version:
             quiet[name] = known[str(name)] = storage_pin(table)
     return quiet
+
+
+def _newest_version(table: StreamTable) -> int | None:
+    try:
+        return DeltaLog(table.location).newest_version()
+    except HeadraceError:
+        return None
 
 
 def storage_pin(table: StreamTable) -> SourceVersion:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -11,7 +12,6 @@ from pyspark.sql import SparkSession
 
 from headrace.catalog import Action, Catalog, SourceVersion, StreamTable, this_owner
 from headrace.config import Settings
-from headrace.errors import HeadraceError
 from headrace.refresh.result import RefreshResult
 from headrace.refresh.run import Refresher
 from headrace.scheduler.clock import Clock
@@ -27,6 +27,8 @@ from headrace.scheduler.tick import Tick
 from headrace.scheduler.workers import Workers
 from headrace.sources.search import decoded_columns
 from headrace.sql.names import TableName
+
+_log = logging.getLogger(__name__)
 
 
 class Scheduler:
@@ -130,14 +132,18 @@ class Scheduler:
         self.workers.close()
 
     def _pin(self, network: Network, plan: Plan) -> dict[str, SourceVersion]:
-        """Give every source its version at the moment; one that is gone is left to its readers' refreshes."""
+        """Give every source its version at the moment.
+
+        One that is gone or cannot be read is left to its readers' refreshes: whatever it is, it concerns no
+        other table.
+        """
         pins = {}
         reads = {one for name in plan.tables for one in network.graph.reads[name]}
         for source in reads - network.graph.reads.keys():
             try:
                 pins[str(source)] = self._refresher.sources.find(source).version_at(plan.moment)
-            except HeadraceError:
-                continue
+            except Exception as error:  # noqa: BLE001 - the readers' own refreshes tell what it is
+                _log.debug("%s has no version: %s", source, error)
         return pins
 
     def _settle_quiet(

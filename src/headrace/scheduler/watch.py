@@ -53,9 +53,10 @@ class Watch:
 
 
 def _stamp(location: str) -> object:
-    if not is_local(location):
-        return DeltaLog(location).newest_version()
+    """Tell where a log stands; None where it is gone or cannot be read, which shows when it is refreshed."""
     try:
+        if not is_local(location):
+            return DeltaLog(location).newest_version()
         return os.stat(f"{location}/_delta_log").st_mtime_ns
-    except FileNotFoundError:
+    except (OSError, HeadraceError):
         return None

@@ -81,6 +81,6 @@ def source_missing(name: TableName) -> HeadraceError:
 def source_unreadable(name: TableName, reason: str) -> HeadraceError:
     return HeadraceError(
         "source_unreadable",
-        f"The Delta log of {name} cannot be read: {reason}",
+        f"The table {name} or its Delta log cannot be read: {reason}",
         hint="Check the table's files and that this process may read them.",
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -131,14 +132,15 @@ class DeltaLog:
     def stamp(self, version: int) -> tuple[int, int] | None:
         """Tell a commit file from another of the same name: a table may be dropped and made anew here."""
         name = _commit_name(version)
-        if is_local(self.location):
-            try:
-                found = os.stat(f"{self.location}/_delta_log/{name}")
-            except FileNotFoundError:
-                return None
-            return found.st_mtime_ns, found.st_size
-        store, root = store_of(self.location)
-        info = store.get_file_info(f"{root}/_delta_log/{name}")
+        with _reading(self.location):
+            if is_local(self.location):
+                try:
+                    found = os.stat(f"{self.location}/_delta_log/{name}")
+                except FileNotFoundError:
+                    return None
+                return found.st_mtime_ns, found.st_size
+            store, root = store_of(self.location)
+            info = store.get_file_info(f"{root}/_delta_log/{name}")
         return (info.mtime_ns or 0, info.size or 0) if info.type == pafs.FileType.File else None
 
     def commits(self, after: int, upto: int) -> Iterator[Commit | None]:
@@ -147,21 +149,36 @@ class DeltaLog:
             yield self.commit(version)
 
     def _names(self) -> list[str]:
-        if is_local(self.location):
-            try:
-                return os.listdir(Path(self.location) / "_delta_log")
-            except FileNotFoundError:
-                return []
-        store, root = store_of(self.location)
-        selector = pafs.FileSelector(f"{root}/_delta_log", allow_not_found=True)
-        return [info.base_name for info in store.get_file_info(selector)]
+        with _reading(self.location):
+            if is_local(self.location):
+                try:
+                    return os.listdir(Path(self.location) / "_delta_log")
+                except FileNotFoundError:
+                    return []
+            store, root = store_of(self.location)
+            selector = pafs.FileSelector(f"{root}/_delta_log", allow_not_found=True)
+            return [info.base_name for info in store.get_file_info(selector)]
 
     def _read(self, name: str) -> str:
-        if is_local(self.location):
-            return (Path(self.location) / "_delta_log" / name).read_text("utf-8")
-        store, root = store_of(self.location)
-        with store.open_input_stream(f"{root}/_delta_log/{name}") as stream:
-            return str(stream.read().decode())
+        with _reading(self.location):
+            if is_local(self.location):
+                return (Path(self.location) / "_delta_log" / name).read_text("utf-8")
+            store, root = store_of(self.location)
+            with store.open_input_stream(f"{root}/_delta_log/{name}") as stream:
+                return str(stream.read().decode())
+
+
+@contextmanager
+def _reading(location: str) -> Iterator[None]:
+    """Say which table it is whose folder or store cannot be read, as ours to tell from all other trouble."""
+    try:
+        yield
+    except OSError as error:
+        raise HeadraceError(
+            "source_unreadable",
+            f"The Delta log of {location} cannot be read: {error}",
+            hint="Check the table's files and that this process may read them.",
+        ) from error
 
 
 def parse_commit(version: int, text: str, modified: datetime) -> Commit:

@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import TypeAlias
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.catalog import Frontier, SourceVersion
 from headrace.errors import HeadraceError
 from headrace.runtime.relations import describe
-from headrace.sources.delta import DeltaSource, source_missing
+from headrace.sources.delta import DeltaSource, source_missing, source_unreadable
 from headrace.sources.log import DeltaLog
 from headrace.sources.pins import Pins
 from headrace.sources.shared import SharedChanges
@@ -31,7 +33,10 @@ class Sources:
 
     def find(self, name: TableName) -> DeltaSource:
         """Give the source behind a name, or say that it is gone or not Delta."""
-        described = describe(self._spark, name)
+        try:
+            described = describe(self._spark, name)
+        except (PySparkException, Py4JError) as error:
+            raise source_unreadable(name, str(error).partition("\n")[0]) from error
         if described is None:
             self._handles.pop(name, None)
             raise source_missing(name)

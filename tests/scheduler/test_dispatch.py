@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from headrace.catalog import Action, Catalog, Dependency, RefreshState, Status, sqlite_url
+from headrace.catalog import Action, Catalog, Dependency, RefreshState, SourceVersion, Status, sqlite_url
 from headrace.errors import HeadraceError
 from headrace.refresh.result import RefreshResult
 from headrace.refresh.run import Refresher
@@ -312,6 +312,28 @@ def gated(script: Scripted) -> Callable[..., RefreshResult]:
         return result
 
     return refresh
+
+
+def test_what_another_process_has_read_for_a_moment_is_read_below_it_too(
+    bench: Callable[[int], Bench],
+) -> None:
+    b = bench(2)
+    tick = b.tick({"base": "x", "mid": "base", "tip": "mid x y", "apart": "x"})
+    sources = [str(TableName("s", one)) for one in ("x", "y")]
+    tick.pins |= {one: SourceVersion(6, "t") for one in sources}
+    early = SourceVersion(5, "t")
+    base = TableName("s", "base")
+    b.catalog.update(base, data_timestamp=tick.moment, frontier={sources[0]: early})
+    read: dict[str, list[int]] = {}
+
+    def refresh(name: TableName, *, pins: Mapping[str, SourceVersion], **_: Any) -> RefreshResult:
+        read[name.table] = [pins[one].version for one in sources]
+        return RefreshResult(stream_table=str(name), action=Action.DIFFERENTIAL, reason="scripted")
+
+    b.refresher.refresh = refresh  # type: ignore[method-assign,assignment]  # to see the pins
+    b.dispatcher.run(tick)
+    assert tick.report().ok
+    assert read == {"mid": [5, 6], "tip": [5, 6], "apart": [6, 6]}
 
 
 @pytest.mark.timeout(60)

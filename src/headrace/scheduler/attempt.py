@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from headrace.catalog import Action, Catalog, RefreshRecord, RefreshState, SourceVersion, StreamTable
+from headrace.catalog import (
+    Action,
+    Catalog,
+    Frontier,
+    RefreshRecord,
+    RefreshState,
+    SourceVersion,
+    StreamTable,
+)
 from headrace.errors import HeadraceError
 from headrace.refresh.failure import as_headrace_error
 from headrace.refresh.run import Refresher
@@ -20,10 +28,14 @@ from headrace.storage.table import Storage
 
 @dataclass(frozen=True)
 class Attempted:
-    """How it ended and which version readers shall read; no outcome while another process is at it."""
+    """How it ended and which version readers shall read; no outcome while another process is at it.
+
+    `read` is what another process has read for it.
+    """
 
     outcome: Outcome | None
     pin: SourceVersion | None = None
+    read: Frontier | None = None
 
 
 def attempt_refresh(
@@ -41,7 +53,7 @@ def attempt_refresh(
         found = _find_elsewhere(catalog, tick, name, is_first=is_first)
         if found is not None:
             return found
-        pins, full = tick.pins, name in tick.full
+        pins, full = tick.pins_for(name), name in tick.full
         result = refresher.refresh(
             name, full=full, moment=tick.moment, pins=pins, gate=gate, will_retry=not is_last
         )
@@ -61,7 +73,7 @@ def _find_elsewhere(catalog: Catalog, tick: Tick, name: TableName, *, is_first: 
     table = catalog.find(name)
     if table.data_timestamp == tick.moment and tick.before.get(name) != tick.moment:
         done = skipped(name, "another process has refreshed it for this moment", is_current=True)
-        return Attempted(done, pin_at(table, tick.moment))
+        return Attempted(done, pin_at(table, tick.moment), table.frontier)
     if catalog.lease_owner(tick.elsewhere.get(name, name)) is not None:
         return Attempted(None)
     if name in tick.elsewhere:

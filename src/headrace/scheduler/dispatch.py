@@ -191,6 +191,8 @@ class Dispatcher:
             pause = _FIRST_PAUSE * 2**job.tries
             self._again(job, pause * random.uniform(0.5, 1.5))
             return
+        if done.read is not None:
+            job.tick.read_elsewhere[job.name] = done.read
         self._finish(job.tick, job.name, replace(done.outcome, attempts=job.tries), done.pin)
 
     def _wait_for_others(self, job: _Job) -> None:

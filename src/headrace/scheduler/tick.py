@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 
-from headrace.catalog import SourceVersion
+from headrace.catalog import Frontier, SourceVersion
 from headrace.scheduler.gate import Gate, make_gates
 from headrace.scheduler.network import Network
 from headrace.scheduler.plan import Plan
@@ -39,6 +39,8 @@ class Tick:
         self.elsewhere: dict[TableName, str] = {}
         # How to give back the locks that we have: each as soon as the tables of its diamond have ended.
         self.locks: dict[frozenset[TableName], Callable[[], None]] = {}
+        # What other processes have read for the tables that they brought to the moment.
+        self.read_elsewhere: dict[TableName, Frontier] = {}
         self.outcomes: dict[TableName, Outcome] = {}
         self._began = time.perf_counter()
         self._started: set[TableName] = set()
@@ -58,6 +60,17 @@ class Tick:
     @property
     def is_done(self) -> bool:
         return not self.open
+
+    def pins_for(self, name: TableName) -> Mapping[str, SourceVersion]:
+        """Give the versions that a table shall read: those that another process has read above it, and ours.
+
+        Where clocks differ, a process may pin the same moment before a commit that another one still sees.
+        """
+        above = self.network.graph.upstream_of([name])
+        pins = dict(self.pins)
+        for one in reversed(self.network.in_order(one for one in above if one in self.read_elsewhere)):
+            pins |= self.read_elsewhere[one]
+        return pins
 
     def take_ready(self) -> list[TableName]:
         """Give the tables that may start now, each once."""

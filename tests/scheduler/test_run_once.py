@@ -14,6 +14,7 @@ import headrace
 from headrace import Headrace, HeadraceError
 from headrace.scheduler.report import TickReport
 from headrace.scheduler.snapshot import Snapshot
+from headrace.scheduler.workers import Workers
 from tests.conftest import SMALL, holds, rows
 
 TABLES = ("base", "sums", "shares", "tip")
@@ -208,3 +209,22 @@ def test_a_snapshot_is_of_a_moment_that_was(hr: Headrace) -> None:
             with pytest.raises(HeadraceError, match=why) as refused:
                 hr.snapshot(at, tables=tables)
             assert refused.value.code == "invalid_moment"
+
+
+def test_each_worker_runs_its_jobs_in_a_pool_of_its_own(hr: Headrace) -> None:
+    workers, together, found = Workers(hr.spark, 2), threading.Barrier(2, timeout=60), list[str]()
+
+    def work() -> str:
+        together.wait()
+        assert hr.spark.range(3).count() == 3
+        return str(hr.spark.sparkContext.getLocalProperty("spark.scheduler.pool"))
+
+    for _ in range(2):
+        assert workers.start(work, found.append)
+    workers.close()
+    context = hr.spark.sparkContext._jsc.sc()
+    assert str(context.getSchedulingMode()) == "FAIR"
+    assert len(set(found)) == 2
+    for pool in found:
+        assert pool.startswith("headrace-")
+        assert context.getPoolForName(pool).isDefined(), "Spark made the pool for the job"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from headrace import Headrace
 from headrace.catalog import Alert
 from headrace.config import Settings
 from headrace.errors import HeadraceError
+from headrace.scheduler.clock import canonical_period, tick_at
 from headrace.scheduler.service import Service
 from tests.conftest import SMALL, holds, rows
 from tests.postgres import PostgresServer, postgres_server
@@ -130,6 +133,23 @@ def test_a_daily_table_does_not_wait_a_day_for_what_failed(hr: Headrace) -> None
     assert hr.catalog.find(hr.qualify("daily")).status == "ACTIVE"
     assert verified(hr, "daily")
     hr.drop_stream_table("daily")
+
+
+def test_a_daily_table_does_not_wait_a_day_for_what_a_killed_process_left(lake: Headrace) -> None:
+    lake.sql("CREATE TABLE sales USING delta AS SELECT 7 AS id")
+    long_ago = time.time() - 2 * 86400
+    for commit in Path(lake._refresher.sources.find(lake.qualify("sales")).location).glob(
+        "_delta_log/*.json"
+    ):
+        os.utime(commit, (long_ago, long_ago))
+    lake.sql("CREATE STREAM TABLE nightly SCHEDULE '1 day' WITH (initialize = false) AS SELECT id FROM sales")
+    name, tick = lake.qualify("nightly"), tick_at(canonical_period(86400), datetime.now(UTC))
+    lease = lake.catalog.acquire_lease(name, owner="elsewhere/1-2/3/4", ttl=timedelta(milliseconds=1))
+    lake.catalog.start_refresh(name, reason="first load", data_timestamp=tick, lease=lease)
+    with running(lake):
+        until(lambda: lake.catalog.find(name).status == "ACTIVE", "its tick must be done")
+    assert lake.catalog.find(name).data_timestamp == tick
+    assert verified(lake, "nightly")
 
 
 def test_settings_are_read_anew(hr: Headrace) -> None:

@@ -27,9 +27,14 @@ def catalog(tmp_path: Path) -> Iterator[Catalog]:
 
 
 def ended(
-    overseer: Overseer, seconds: float, action: Action = Action.DIFFERENTIAL, reason: str = "because"
+    overseer: Overseer,
+    seconds: float,
+    action: Action = Action.DIFFERENTIAL,
+    reason: str = "because",
+    *,
+    shop: Shop | None = None,
 ) -> None:
-    shop = Shop({"a": "orders"})
+    shop = shop or Shop({"a": "orders"})
     tick = Tick(Plan(NOON, (A,)), shop.network, {})
     result = RefreshResult(stream_table="s.a", action=action, reason=reason, duration_ms=seconds * 1000)
     overseer.note(tick, A, Outcome(stream_table="s.a", result=result, is_current=True))
@@ -51,6 +56,30 @@ def test_a_table_that_needs_most_of_its_period_is_refreshed_more_rarely(catalog:
     for _ in range(3):
         ended(overseer, 1)
     assert overseer.stretch == {}
+
+
+def test_a_reader_slows_down_for_what_it_takes_along(catalog: Catalog) -> None:
+    overseer = Overseer(catalog)
+    shop = Shop({"a": "orders", "b": "a", "c": "b"}, table("a", "DOWNSTREAM"), table("c", "1 day"))
+    ended(overseer, 20, shop=shop)
+    assert (overseer.stretch, kinds(catalog)) == ({name("b"): 1}, ["falling_behind"])
+    assert catalog.alerts()[0].stream_table == name("b")
+    assert "s.a took 20.0 s of the period of s.b, which reads it, of 24 s" in catalog.alerts()[0].message
+    for _ in range(3):
+        ended(overseer, 1, shop=shop)
+    assert (overseer.stretch, kinds(catalog)) == ({}, ["falling_behind"])
+
+
+def test_a_table_too_slow_for_its_cron_expression_is_told_once(catalog: Catalog) -> None:
+    overseer = Overseer(catalog)
+    shop = Shop({"a": "orders"}, table("a", "CRON '*/5 * * * *'"))
+    for seconds in (230, 250, 280):
+        ended(overseer, seconds, shop=shop)
+    assert (overseer.stretch, kinds(catalog)) == ({}, ["falling_behind"])
+    assert "250.0 s of the 300 s between two runs of s.a" in catalog.alerts()[0].message
+    for seconds in (1, 1, 1, 250):
+        ended(overseer, seconds, shop=shop)
+    assert kinds(catalog) == ["falling_behind"] * 2
 
 
 def test_loading_once_says_nothing_of_the_pace(catalog: Catalog) -> None:
@@ -84,6 +113,27 @@ def test_a_lag_that_is_exceeded_is_told_once_per_time(catalog: Catalog) -> None:
     look(71, data_timestamp=NOON + timedelta(seconds=60))
     look(140, data_timestamp=NOON + timedelta(seconds=60))
     assert kinds(catalog) == ["lag_exceeded"] * 2
+
+
+def test_a_table_that_was_never_loaded_is_late_too(catalog: Catalog) -> None:
+    overseer = Overseer(catalog)
+    shop = Shop({"a": "orders"}, table("a", data_timestamp=None, frontier=None))
+    for seconds in (59, 61, 70):
+        overseer.look(shop.network, shop.tables, now=NOON + timedelta(seconds=seconds), since=NOON)
+    assert kinds(catalog) == ["lag_exceeded"]
+    assert "it was never loaded" in catalog.alerts()[0].message
+
+
+def test_a_schedule_that_cannot_be_read_concerns_its_table_alone(catalog: Catalog) -> None:
+    overseer = Overseer(catalog)
+    unknown = table("a", "CRON '0 6 * * *' TIME ZONE 'Europe/Atlantis'")
+    shop = Shop({"a": "orders", "b": "a", "c": "orders"}, unknown, table("b", "1 day", data_timestamp=NOON))
+    assert shop.planned() == ["c"]
+    for _ in range(2):
+        overseer.look(shop.network, shop.tables, now=NOON, since=NOON)
+    assert kinds(catalog) == ["refresh_failed"]
+    assert catalog.alerts()[0].stream_table == A
+    assert "There is no time zone 'Europe/Atlantis'" in catalog.alerts()[0].message
 
 
 def test_contents_of_moments_to_come_are_told_once(catalog: Catalog) -> None:

@@ -12,6 +12,7 @@ from headrace.cli.command import Json, Place, err, out
 from headrace.cli.graph import as_dot, as_mermaid, as_tree
 from headrace.cli.svg import as_svg
 from headrace.display import Grid, duration, json_text, print_grid
+from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -108,7 +109,10 @@ def _pace(table: StreamTable, past: Sequence[RefreshRecord]) -> tuple[float | No
     from headrace.scheduler.pace import current_period
     from headrace.scheduler.schedule import Every, parse_schedule
 
-    schedule = parse_schedule(table.schedule, minimum_seconds=0)
+    try:
+        schedule = parse_schedule(table.schedule, minimum_seconds=0)
+    except HeadraceError:  # It names a time zone that is not known here, say.
+        return None, 0
     return current_period(schedule.seconds, past) if isinstance(schedule, Every) else (None, 0)
 
 

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from headrace.catalog import Catalog, Dependency, RefreshMode, StreamTable
+from headrace.errors import HeadraceError
 from headrace.scheduler.diamonds import find_diamonds, group_diamonds
 from headrace.scheduler.graph import Graph, Pace, build_graph, resolve_paces
-from headrace.scheduler.schedule import Schedule, parse_schedule
+from headrace.scheduler.schedule import Downstream, Schedule, parse_schedule
 from headrace.sql.names import TableName
 
 
 @dataclass(frozen=True)
 class Network:
-    """What the definitions say: who reads whom, how fresh each table is to be, what moves together."""
+    """What the definitions say: who reads whom, how fresh each table is to be, what moves together.
+
+    A schedule that is `unreadable` here holds up nobody else: its table moves only when others need it.
+    """
 
     graph: Graph[TableName]
     schedules: Mapping[TableName, Schedule]
     read_views: frozenset[TableName]
     immediate: frozenset[TableName]
+    unreadable: Mapping[TableName, HeadraceError] = field(default_factory=dict)
 
     @cached_property
     def paces(self) -> Mapping[TableName, Pace[TableName]]:
@@ -47,13 +52,29 @@ class Network:
 def build_network(tables: Iterable[StreamTable], dependencies: Iterable[Dependency]) -> Network:
     """Make the graph of what the catalog holds; its schedules were checked when they were set."""
     tables, dependencies = list(tables), list(dependencies)
+    schedules, unreadable = _read_schedules(tables)
     edges = [(edge.stream_table, edge.source) for edge in dependencies if edge.kind != "VIEW"]
     return Network(
         graph=build_graph([table.name for table in tables], edges),
-        schedules={table.name: parse_schedule(table.schedule, minimum_seconds=0) for table in tables},
+        schedules=schedules,
         read_views=frozenset(edge.stream_table for edge in dependencies if edge.kind == "VIEW"),
         immediate=frozenset(table.name for table in tables if table.refresh_mode is RefreshMode.IMMEDIATE),
+        unreadable=unreadable,
     )
+
+
+def _read_schedules(
+    tables: Iterable[StreamTable],
+) -> tuple[dict[TableName, Schedule], dict[TableName, HeadraceError]]:
+    """Read the schedules; one may name a time zone that this machine's database does not know."""
+    schedules: dict[TableName, Schedule] = {}
+    unreadable: dict[TableName, HeadraceError] = {}
+    for table in tables:
+        try:
+            schedules[table.name] = parse_schedule(table.schedule, minimum_seconds=0)
+        except HeadraceError as error:
+            schedules[table.name], unreadable[table.name] = Downstream(), error
+    return schedules, unreadable
 
 
 class Networks:

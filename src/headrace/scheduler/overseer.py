@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 
 from headrace.catalog import Action, Alert, Catalog, RefreshState, Status, StreamTable
 from headrace.observe.metrics import Metrics
-from headrace.scheduler.clock import canonical_period, is_ahead
+from headrace.scheduler.clock import canonical_period, find_runs, is_ahead
 from headrace.scheduler.network import Network
-from headrace.scheduler.pace import RECENT, doublings_for, shows_pace
+from headrace.scheduler.pace import RECENT, SHORTEST_TROUBLE, doublings_for, is_too_slow, shows_pace
 from headrace.scheduler.report import Outcome
-from headrace.scheduler.schedule import Every
+from headrace.scheduler.schedule import Cron, Every
 from headrace.scheduler.tick import Tick
 from headrace.sql.names import TableName
 
@@ -44,6 +44,8 @@ class Overseer:
         self._durations: dict[TableName, deque[float]] = {}
         self._late: set[TableName] = set()
         self._is_ahead = False
+        self._unreadable: set[TableName] = set()
+        self._too_slow: set[TableName] = set()
         catalog.on_alert(self._count_alert)
 
     def remember(self) -> None:
@@ -72,20 +74,32 @@ class Overseer:
     ) -> None:
         """Compare ages with lags; `since` is when somebody began to keep the tables fresh."""
         self._look_ahead(tables, now)
+        self._look_at_schedules(network)
         for name, table in tables.items():
             schedule = network.schedules[name]
-            if not isinstance(schedule, Every) or table.data_timestamp is None:
+            if not isinstance(schedule, Every):
                 continue
-            age = (now - table.data_timestamp).total_seconds()
+            stamp = table.data_timestamp or table.created_at
+            age = (now - stamp).total_seconds()
             is_late = age > schedule.seconds and table.status is not Status.SUSPENDED
             # After a time without a service everything is old; that is no news.
             if is_late and name not in self._late and (now - since).total_seconds() > schedule.seconds:
                 self._late.add(name)
                 message = f"{name} is {age:,.0f} s old and shall be at most {schedule.seconds:,.0f} s"
-                since_late = table.data_timestamp + timedelta(seconds=schedule.seconds)
+                if table.data_timestamp is None:
+                    message += ": it was never loaded"
+                since_late = stamp + timedelta(seconds=schedule.seconds)
                 self._catalog.raise_alert_once("lag_exceeded", message, name, now=now, since=since_late)
             if not is_late:
                 self._late.discard(name)
+
+    def _look_at_schedules(self, network: Network) -> None:
+        """Tell once of each schedule that cannot be read here, as by an older time zone database."""
+        for name, error in network.unreadable.items():
+            if name not in self._unreadable:
+                message = f"{name} is not refreshed by itself, as its schedule cannot be read: {error}"
+                self._catalog.raise_alert("refresh_failed", message, name)
+        self._unreadable = set(network.unreadable)
 
     def _look_ahead(self, tables: Mapping[TableName, StreamTable], now: datetime) -> None:
         """Tell once of contents that are of moments still to come: while there are any, ages say little."""
@@ -110,6 +124,8 @@ class Overseer:
         self, network: Network, tables: Mapping[TableName, StreamTable], *, now: datetime, running: int
     ) -> None:
         """Set the gauges."""
+        # The loop changes it meanwhile, on another thread.
+        stretch = self.stretch.copy()
         labelled = {name: {"stream_table": str(name)} for name in tables}
         counts = dict.fromkeys(Status, 0)
         for table in tables.values():
@@ -125,7 +141,7 @@ class Overseer:
             if isinstance(schedule, Every) and name in labelled
         ]
         errors = [(labelled[name], float(table.consecutive_errors)) for name, table in tables.items()]
-        doublings = [(labelled[name], float(n)) for name, n in self.stretch.items() if name in labelled]
+        doublings = [(labelled[name], float(n)) for name, n in stretch.items() if name in labelled]
         self.metrics.replace("running_refreshes", [({}, float(running))])
         self.metrics.replace("stream_tables", [({"status": str(one)}, float(n)) for one, n in counts.items()])
         self.metrics.replace("lag_seconds", ages)
@@ -139,24 +155,59 @@ class Overseer:
             self._durations.setdefault(name, deque(maxlen=RECENT)).append(seconds)
 
     def _follow_pace(self, network: Network, name: TableName) -> None:
-        """Double the period of a table that needs most of it, and halve it when it has become quick again."""
-        schedule = network.schedules[name]
+        """Let a table and those that take it along at each of their ticks have the time that it needs."""
         durations = self._durations.get(name)
-        if not isinstance(schedule, Every) or not durations:
+        if not durations:
             return
-        before, doublings = self.stretch.get(name, 0), doublings_for(schedule.seconds, max(durations))
+        followers = {name}
+        if max(durations) > SHORTEST_TROUBLE or self.stretch or self._too_slow:
+            followers |= network.graph.downstream_of([name])
+        for one in network.in_order(followers):
+            match network.schedules[one]:
+                case Every(seconds=lag):
+                    self._stretch_period(network, one, lag)
+                case Cron() as cron:
+                    self._tell_too_slow(network, one, cron)
+
+    def _slowest(self, network: Network, name: TableName) -> tuple[float, TableName]:
+        """Give the longest of the last refreshes of a table and of all that it takes along, with its name."""
+        known = {
+            one: max(durations)
+            for one in (name, *network.graph.upstream_of([name]))
+            if (durations := self._durations.get(one))
+        }
+        slowest = max(known, key=known.__getitem__, default=name)
+        return known.get(slowest, 0.0), slowest
+
+    def _stretch_period(self, network: Network, name: TableName, lag: float) -> None:
+        """Double the period of a table that needs most of it, and halve it when it has become quick again."""
+        seconds, slowest = self._slowest(network, name)
+        before, doublings = self.stretch.get(name, 0), doublings_for(lag, seconds)
         if doublings:
             self.stretch[name] = doublings
         else:
             self.stretch.pop(name, None)
         if doublings > before:
-            period = canonical_period(schedule.seconds).total_seconds()
-            longer = canonical_period(schedule.seconds, stretch=doublings).total_seconds()
+            period = canonical_period(lag).total_seconds()
+            longer = canonical_period(lag, stretch=doublings).total_seconds()
+            whose = "its period" if slowest == name else f"the period of {name}, which reads it,"
             message = (
-                f"{name} took {durations[-1]:,.1f} s of its period of {period:g} s: "
-                f"it is refreshed every {longer:g} s until it is quicker"
+                f"{slowest} took {seconds:,.1f} s of {whose} of {period:g} s: "
+                f"{name} is refreshed every {longer:g} s until it is quicker"
             )
             self._catalog.raise_alert("falling_behind", message, name)
+
+    def _tell_too_slow(self, network: Network, name: TableName, cron: Cron) -> None:
+        """Tell once that a table needs most of the time between two of its runs, which are where they are."""
+        seconds, slowest = self._slowest(network, name)
+        last, upcoming = find_runs(cron, datetime.now(UTC))
+        between = (upcoming - last).total_seconds()
+        if not is_too_slow(seconds, between):
+            self._too_slow.discard(name)
+        elif name not in self._too_slow:
+            self._too_slow.add(name)
+            message = f"{slowest} took {seconds:,.1f} s of the {between:,.0f} s between two runs of {name}"
+            self._catalog.raise_alert("falling_behind", f"{message}: give it a rarer schedule", name)
 
     def _count_alert(self, alert: Alert) -> None:
         self.metrics.add("alerts_total", kind=alert.kind)

@@ -6,13 +6,15 @@ from collections.abc import Iterable
 
 from headrace.catalog import Action, RefreshRecord, RefreshState
 from headrace.refresh.choice import is_first_load
-from headrace.scheduler.clock import canonical_period
+from headrace.scheduler.clock import SHORTEST_PERIOD_MS, canonical_period
 
 # Refreshes that tell how long the next one will take.
 RECENT = 3
 # A refresh that takes more of its period than this leaves too little room for the next.
 _MOST_OF_PERIOD = 0.8
 _MOST_DOUBLINGS = 10
+# What takes less leaves room in every period.
+SHORTEST_TROUBLE = _MOST_OF_PERIOD * SHORTEST_PERIOD_MS / 1000
 
 
 def shows_pace(action: Action, reason: str) -> bool:
@@ -41,9 +43,13 @@ def doublings_for(lag: float, seconds: float) -> int:
     [0, 0, 1, 2, 3]
     """
     doublings = 0
-    while (
-        doublings < _MOST_DOUBLINGS
-        and seconds > _MOST_OF_PERIOD * canonical_period(lag, stretch=doublings).total_seconds()
+    while doublings < _MOST_DOUBLINGS and is_too_slow(
+        seconds, canonical_period(lag, stretch=doublings).total_seconds()
     ):
         doublings += 1
     return doublings
+
+
+def is_too_slow(seconds: float, period: float) -> bool:
+    """Tell whether what takes so long leaves too little room in its period."""
+    return seconds > _MOST_OF_PERIOD * period

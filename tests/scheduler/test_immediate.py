@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -126,6 +126,138 @@ def test_what_others_write_while_a_write_is_undone_stays(
     assert {(45,), (46,)} <= set(rows(hr, "SELECT id FROM orders"))
     hr.sql("DELETE FROM orders WHERE id = 45")
     assert (46, 6) in rows(hr, "SELECT * FROM copy")
+    assert follows(hr)
+
+
+def beside(hr: Headrace, monkeypatch: pytest.MonkeyPatch, others: str, *, first: bool) -> None:
+    """Let an outside writer commit just before or just after the next write through Headrace."""
+    plainly = type(hr.spark).sql
+
+    def write(spark: SparkSession, text: str, **options: object) -> DataFrame:
+        monkeypatch.undo()
+        if first:
+            outside(hr).sql(others)
+        try:
+            return plainly(spark, text, **options)
+        finally:
+            if not first:
+                outside(hr).sql(others)
+
+    monkeypatch.setattr(type(hr.spark), "sql", write)
+
+
+def outside(hr: Headrace) -> SparkSession:
+    """A session of somebody else's on the same tables."""
+    session = hr.spark._jsparkSession.cloneSession()
+    session.conf().unset("spark.databricks.delta.commitInfo.userMetadata")
+    return SparkSession(hr.spark.sparkContext, session)
+
+
+@pytest.mark.parametrize(
+    "mine", ["UPDATE orders SET amount = 5 WHERE id = 999", "DELETE FROM orders WHERE id = 999"]
+)
+def test_a_statement_that_wrote_nothing_takes_away_nothing(
+    hr: Headrace, monkeypatch: pytest.MonkeyPatch, mine: str
+) -> None:
+    """The outside row makes the reader fail, and is not this statement's to undo."""
+    before = rows(hr, "SELECT * FROM orders")
+    beside(hr, monkeypatch, "INSERT INTO orders VALUES (70, 1, 0)", first=False)
+    hr.sql(mine)
+    assert rows(hr, "SELECT * FROM orders") == sorted([*before, (70, 1, 0)], key=repr)
+    hr.sql("DELETE FROM orders WHERE id = 70")
+    assert rows(hr, "SELECT * FROM orders") == before
+    assert follows(hr)
+
+
+def test_a_statement_that_fails_takes_away_nothing_of_others(
+    hr: Headrace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = rows(hr, "SELECT * FROM orders")
+    beside(hr, monkeypatch, "INSERT INTO orders VALUES (71, 1, 0)", first=True)
+    with pytest.raises(HeadraceError, match="not_there"):
+        hr.sql("UPDATE orders SET not_there = 5")
+    beside(hr, monkeypatch, "INSERT INTO orders VALUES (72, 1, 0)", first=True)
+    with pytest.raises(Exception, match="not now"):
+        hr.sql("UPDATE orders SET amount = raise_error('not now')")
+    assert rows(hr, "SELECT * FROM orders") == sorted([*before, (71, 1, 0), (72, 1, 0)], key=repr)
+    hr.sql("DELETE FROM orders WHERE id IN (71, 72)")
+    assert follows(hr)
+
+
+def test_a_statement_that_is_executed_claims_only_what_it_wrote(
+    two: Headrace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two.sql("DECLARE OR REPLACE statement = 'INSERT INTO left_in VALUES (3, 30)'")
+    beside(two, monkeypatch, "INSERT INTO right_in VALUES (1, 0)", first=False)
+    with pytest.raises(HeadraceError, match=r"on default\.left_in was undone, because default\.shares"):
+        two.sql("EXECUTE IMMEDIATE statement")
+    assert rows(two, "SELECT * FROM left_in") == [(1, 10), (2, 20)]
+    assert rows(two, "SELECT * FROM right_in") == [(1, 0), (1, 10), (2, 20)]
+    two.sql("DELETE FROM right_in WHERE amount = 0")
+    assert all_follow(two)
+
+
+def test_only_the_own_write_is_undone_where_another_came_before_it(
+    hr: Headrace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = rows(hr, "SELECT * FROM orders")
+    beside(hr, monkeypatch, "INSERT INTO orders VALUES (73, 1, 9)", first=True)
+    with pytest.raises(HeadraceError, match=r"on default\.orders was undone, because default\.top"):
+        hr.sql("INSERT INTO orders VALUES (74, 1, 0)")
+    assert rows(hr, "SELECT * FROM orders") == sorted([*before, (73, 1, 9)], key=repr)
+    assert follows(hr)
+
+
+def test_a_write_is_undone_though_its_files_were_moved(hr: Headrace, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = rows(hr, "SELECT * FROM orders")
+    beside(hr, monkeypatch, "OPTIMIZE orders", first=False)
+    with pytest.raises(HeadraceError, match="was undone"):
+        hr.sql("INSERT INTO orders VALUES (75, 1, 0)")
+    assert rows(hr, "SELECT * FROM orders") == before
+    assert follows(hr)
+    monkeypatch.setattr(type(hr.spark), "sql", optimized_before_restore(monkeypatch))
+    with pytest.raises(HeadraceError, match="was undone"):
+        hr.sql("INSERT INTO orders VALUES (76, 1, 0)")
+    assert rows(hr, "SELECT * FROM orders") == before
+    assert follows(hr)
+
+
+def optimized_before_restore(monkeypatch: pytest.MonkeyPatch) -> Callable[..., DataFrame]:
+    plainly = SparkSession.sql
+
+    def write(spark: SparkSession, text: str, **options: object) -> DataFrame:
+        if text.startswith("RESTORE"):
+            monkeypatch.undo()
+            plainly(spark, "OPTIMIZE orders")
+        return plainly(spark, text, **options)
+
+    return write
+
+
+def test_what_a_user_notes_in_commits_stays(hr: Headrace) -> None:
+    key = "spark.databricks.delta.commitInfo.userMetadata"
+    log = hr._refresher.sources.find(hr.qualify("orders")).log
+    for note in ('{"job": 7}', "nightly"):
+        hr.sql(f"SET {key} = {note}")
+        hr.sql("UPDATE orders SET amount = amount + 1 WHERE id = 3")
+        said = log.commit(log.newest_version() or 0)
+        assert said is not None
+        assert said.user_metadata.startswith(note.removesuffix("}"))
+        assert hr.spark.conf.get(key) == note
+        with pytest.raises(HeadraceError, match="was undone"):
+            hr.sql("INSERT INTO orders VALUES (77, 1, 0)")
+    hr.spark.conf.unset(key)
+    hr.sql("UPDATE orders SET amount = amount + 1 WHERE id = 3")
+    assert hr.spark.conf.get(key, None) is None
+    assert follows(hr)
+
+
+def test_a_frame_of_another_session_is_undone_too(hr: Headrace) -> None:
+    before = rows(hr, "SELECT * FROM orders")
+    more = outside(hr).createDataFrame([(78, 1, 0)], "id int, customer int, amount int")
+    with pytest.raises(HeadraceError, match="was undone"):
+        hr.write(more, "orders")
+    assert rows(hr, "SELECT * FROM orders") == before
     assert follows(hr)
 
 

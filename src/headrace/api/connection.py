@@ -177,7 +177,7 @@ class Headrace:
                 hint="Write to its sources.",
             )
         save = rows.write.format("delta").mode(mode).saveAsTable
-        self.follow_writes((target,), lambda: save(name.sql))
+        self.follow_writes((target,), lambda: save(name.sql), session=rows.sparkSession)
 
     def run_once(self, at: datetime | None = None) -> TickReport:
         """Refresh all that is due, each table after those it reads, and report how each fared.
@@ -288,9 +288,11 @@ class Headrace:
     def scheduler(self) -> Scheduler:
         return self._scheduler
 
-    def follow_writes(self, writes: Sequence[TargetWrite], write: Callable[[], T]) -> T:
+    def follow_writes(
+        self, writes: Sequence[TargetWrite], write: Callable[[], T], *, session: SparkSession | None = None
+    ) -> T:
         """Carry out a write, and let IMMEDIATE tables follow it."""
-        return self._immediate.run(writes, self.qualify, write)
+        return self._immediate.run(writes, self.qualify, write, session=session)
 
     def service(
         self,

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
-from headrace.api.undo import undo_write
+from headrace.api.signature import signed_commits
+from headrace.api.undo import Since, commits_since, undo_write
 from headrace.catalog import Catalog, Lease, SourceVersion, Status, StreamTable, this_owner
 from headrace.config import Settings
 from headrace.errors import HeadraceError
@@ -60,38 +61,41 @@ class ImmediateWrites:
         writes: Iterable[TargetWrite],
         qualify: Callable[[tuple[str, ...]], TableName],
         write: Callable[[], T],
+        *,
+        session: SparkSession | None = None,
     ) -> T:
-        """Carry out a write; where IMMEDIATE tables depend on its targets, they follow before it returns."""
+        """Carry out a write; where IMMEDIATE tables depend on its targets, they follow before it returns.
+
+        `session` is the one that commits, where it is not the connection's own.
+        """
         wanted = [one for one in writes if not _CHANGES_ROWS.isdisjoint((one.verb, one.verb.split()[0]))]
         if not wanted:
             return write()
         network, _ = self._scheduler.networks.look()
-        counts = self._targets(network, wanted, qualify)
-        if not counts:
+        targets = self._targets(network, wanted, qualify)
+        if not targets:
             return write()
         with ExitStack() as locks:
-            for target in sorted(counts):
+            for target in targets:
                 self._lock(locks, target)
-            return self._write_and_follow(counts, wanted[0].verb, write)
+            return self._write_and_follow(targets, wanted[0].verb, write, session or self._spark)
 
     def _targets(
         self,
         network: Network,
         writes: Iterable[TargetWrite],
         qualify: Callable[[tuple[str, ...]], TableName],
-    ) -> dict[TableName, int]:
-        """Count the writes to each table that an IMMEDIATE table reads at any depth."""
+    ) -> list[TableName]:
+        """Name the tables that may be written to and that an IMMEDIATE table reads at any depth."""
         followed = {
             source
             for name in network.immediate | network.graph.upstream_of(network.immediate)
             for source in network.graph.reads[name]
         } - network.graph.reads.keys()
-        counts: dict[TableName, int] = {}
-        for write in writes if followed else ():
-            for name in followed:
-                if self._aims_at(write, name, qualify):
-                    counts[name] = counts.get(name, 0) + 1
-        return counts
+        written = list(writes)
+        return sorted(
+            name for name in followed if any(self._aims_at(write, name, qualify) for write in written)
+        )
 
     def _aims_at(
         self, write: TargetWrite, name: TableName, qualify: Callable[[tuple[str, ...]], TableName]
@@ -124,37 +128,48 @@ class ImmediateWrites:
     def _lease(self, target: TableName) -> AbstractContextManager[Lease | None]:
         return self._catalog.lease(f"write {target}", owner=this_owner(), ttl=self._ttl)
 
-    def _write_and_follow(self, counts: Mapping[TableName, int], verb: str, write: Callable[[], T]) -> T:
-        before = {name: self._newest(name) for name in counts}
-        try:
-            result = write()
-        except Exception as error:
-            # A script may have written before it failed, and one table of several may have been reached.
-            self._settle(counts, verb, before, error)
-            raise
-        self._settle(counts, verb, before)
+    def _write_and_follow(
+        self, targets: Sequence[TableName], verb: str, write: Callable[[], T], session: SparkSession
+    ) -> T:
+        before = {name: self._newest(name) for name in targets}
+        error: Exception | None = None
+        with signed_commits(session) as signature:
+            try:
+                result = write()
+            except Exception as failed:  # noqa: BLE001 - raised when what it wrote is settled
+                error = failed
+        # A script may have written before it failed, and one table of several may have been reached.
+        self._settle(before, verb, signature, error)
+        if error is not None:
+            raise error
         return result
 
     def _settle(
         self,
-        counts: Mapping[TableName, int],
-        verb: str,
         before: Mapping[TableName, SourceVersion | None],
-        error: Exception | None = None,
+        verb: str,
+        signature: str,
+        error: Exception | None,
     ) -> None:
-        """Let the IMMEDIATE tables follow what was written, or undo it and say why."""
-        after = {name: self._newest(name) for name in counts}
-        written = {name: after[name] for name in counts if after[name] != before[name]}
-        failure = self._follow(written) if written else None
-        if failure is None:
+        """Let the IMMEDIATE tables follow what was written, or undo what the statement wrote and say why."""
+        since = {name: self._since(name, at, signature) for name, at in before.items()}
+        moved = {name: self._newest(name) for name, found in since.items() if found != Since()}
+        failure = self._follow(moved) if moved else None
+        # What others wrote meanwhile is theirs to answer for, and the service's to follow.
+        own = [name for name in moved if (found := since[name]) is None or found.own]
+        if failure is None or not own:
             return
-        undone = [
-            undo_write(self._spark, self._sources, name, before[name], after[name], counts[name])
-            for name in written
-        ]
-        self._follow({name: self._newest(name) for name in written})
+        undone = [undo_write(self._spark, self._sources, name, before[name], signature) for name in own]
+        self._follow({name: self._newest(name) for name in moved})
         kept = [one for one in undone if one is not None]
-        raise _refused(verb, list(written), failure, kept, error) from error
+        raise _refused(verb, own, failure, kept, error) from error
+
+    def _since(self, name: TableName, before: SourceVersion | None, signature: str) -> Since | None:
+        """Tell what happened to a table; nothing, where there was none and is none."""
+        try:
+            return commits_since(self._sources, name, before, signature)
+        except HeadraceError:
+            return Since() if before is None else None
 
     def _follow(
         self, written: Mapping[TableName, SourceVersion | None]

@@ -68,6 +68,35 @@ def test_a_bad_change_leaves_the_refresh_running(catalog: Catalog) -> None:
     assert [record.state for record in catalog.history()] == [RefreshState.RUNNING]
 
 
+@pytest.mark.parametrize("state", [RefreshState.COMPLETED, RefreshState.FAILED])
+def test_a_suspension_outlives_the_refresh_during_which_it_came(
+    catalog: Catalog, state: RefreshState
+) -> None:
+    refresh = catalog.start_refresh(TOTALS, reason="")
+    catalog.update(TOTALS, status=Status.SUSPENDED)
+    after = Status.ACTIVE if state is RefreshState.COMPLETED else Status.ERROR
+    catalog.finish_refresh(refresh, state=state, changes={"status": after})
+    assert catalog.find(TOTALS).status is Status.SUSPENDED
+    catalog.record_refresh(TOTALS, state=state, started_at=now(), changes={"status": after})
+    assert catalog.find(TOTALS).status is Status.SUSPENDED
+    refresh = catalog.start_refresh(TOTALS, reason="")
+    catalog.update(TOTALS, status=Status.INITIALIZING)
+    catalog.finish_refresh(refresh, state=state, changes={"status": after})
+    assert catalog.find(TOTALS).status is after
+
+
+@pytest.mark.parametrize(("answered", "left"), [("old", None), ("new", "old"), (None, "old")])
+def test_a_refresh_clears_no_reason_but_the_one_it_saw(
+    catalog: Catalog, answered: str | None, left: str | None
+) -> None:
+    refresh = catalog.start_refresh(TOTALS, reason="")
+    catalog.update(TOTALS, reinitialize_reason="old")
+    catalog.finish_refresh(
+        refresh, state=RefreshState.COMPLETED, changes={"reinitialize_reason": None}, answered=answered
+    )
+    assert catalog.find(TOTALS).reinitialize_reason == left
+
+
 def test_errors_are_counted_and_cleared(catalog: Catalog) -> None:
     for expected in (1, 2):
         refresh = catalog.start_refresh(TOTALS, reason="")

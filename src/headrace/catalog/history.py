@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Unpack
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, case, delete, func, insert, null, select, update
 
 from headrace.catalog import schema
 from headrace.catalog.database import Database
@@ -18,6 +18,7 @@ from headrace.catalog.records import (
     RefreshOutcome,
     RefreshRecord,
     RefreshState,
+    Status,
     StreamTable,
     StreamTableChanges,
 )
@@ -73,11 +74,14 @@ class History:
         *,
         state: RefreshState,
         changes: StreamTableChanges | None = None,
+        answered: str | None = None,
         **outcome: Unpack[RefreshOutcome],
     ) -> RefreshRecord:
         """End a refresh and move its stream table on, in one transaction.
 
-        COMPLETED clears the table's errors and FAILED counts one more, unless `changes` says otherwise.
+        COMPLETED clears the table's errors and FAILED counts one more, unless `changes` says otherwise. What
+        was said of the table while the refresh ran outlives it: that it is suspended, and a reason to load it
+        anew that is not the one `answered`.
         """
         with self._database.write() as connection:
             running = (_history.c.id == refresh_id) & (_history.c.state == RefreshState.RUNNING)
@@ -88,7 +92,8 @@ class History:
             row = connection.execute(
                 update(_history).where(_history.c.id == refresh_id).values(values).returning(*_columns)
             ).one()
-            moved = _move(connection, _tables.c.id == row.stream_table_id, state, values, changes)
+            one = _tables.c.id == row.stream_table_id
+            moved = _move(connection, one, state, values, _unanswered(changes, answered))
             if moved is None:
                 raise_unknown(connection, row.stream_table)
             return _record(row)
@@ -205,7 +210,7 @@ def _move(
     where: Any,
     state: RefreshState,
     values: Mapping[str, Any],
-    changes: StreamTableChanges | None,
+    changes: Mapping[str, Any] | None,
 ) -> StreamTable | None:
     moved: dict[str, Any] = {}
     if state is not RefreshState.SKIPPED:
@@ -214,7 +219,20 @@ def _move(
         moved |= {"consecutive_errors": 0, "last_error": None}
     if state is RefreshState.FAILED:
         moved |= {"consecutive_errors": _tables.c.consecutive_errors + 1, "last_error": values.get("error")}
-    return change_table(connection, where, moved | dict(changes or {}))
+    moved |= changes or {}
+    if "status" in moved:
+        suspended = _tables.c.status == Status.SUSPENDED
+        moved["status"] = case((suspended, _tables.c.status), else_=moved["status"])
+    return change_table(connection, where, moved)
+
+
+def _unanswered(changes: StreamTableChanges | None, answered: str | None) -> dict[str, Any]:
+    """Clear no reason to load anew but the one that was seen."""
+    moved: dict[str, Any] = dict(changes or {})
+    if "reinitialize_reason" in moved and moved["reinitialize_reason"] is None:
+        reason = _tables.c.reinitialize_reason
+        moved["reinitialize_reason"] = case((reason.is_not_distinct_from(answered), null()), else_=reason)
+    return moved
 
 
 def _not_running(connection: Connection, refresh_id: int) -> HeadraceError:

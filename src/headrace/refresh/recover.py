@@ -44,7 +44,7 @@ def _adopt(catalog: Catalog, table: StreamTable, commit: Commit, marker: Marker)
         "frontier": marker.frontier,
         "data_timestamp": marker.data_timestamp,
         "last_refresh_at": commit.timestamp,
-        "status": table.status if table.status is Status.SUSPENDED else Status.ACTIVE,
+        "status": Status.ACTIVE,
         "reinitialize_reason": None if _replaced_all(commit, marker) else table.reinitialize_reason,
         "consecutive_errors": 0,
         "last_error": None,
@@ -59,7 +59,13 @@ def _adopt(catalog: Catalog, table: StreamTable, commit: Commit, marker: Marker)
         "ended_at": commit.timestamp,
     }
     try:
-        catalog.finish_refresh(marker.refresh, state=RefreshState.COMPLETED, changes=changes, **outcome)
+        catalog.finish_refresh(
+            marker.refresh,
+            state=RefreshState.COMPLETED,
+            changes=changes,
+            answered=table.reinitialize_reason,
+            **outcome,
+        )
     except HeadraceError as error:
         if error.code != "refresh_not_running":
             raise

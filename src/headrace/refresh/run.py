@@ -326,7 +326,9 @@ class Refresher:
         outcome = result.outcome()
         figures = decision.figures.as_details() if decision.figures else {}
         outcome["details"] = {**figures, **(details or {})}
-        self._catalog.finish_refresh(marker.refresh, state=RefreshState.COMPLETED, changes=changes, **outcome)
+        self._catalog.finish_refresh(
+            marker.refresh, state=RefreshState.COMPLETED, changes=changes, answered=answered, **outcome
+        )
 
     def _note_no_data(self, task: Task, decision: Decision) -> RefreshResult:
         self._move_state(task)
@@ -334,6 +336,8 @@ class Refresher:
         self._catalog.record_refresh(
             task.table.name,
             state=RefreshState.COMPLETED,
+        *,
+        answered: str | None = None,
             started_at=task.attempt.started,
             changes=task.progress(),
             **result.outcome(),
@@ -373,7 +377,7 @@ class Refresher:
                 "table_id": task.storage.table_id(),
                 "reinitialize_reason": None,
             }
-        self._finish(marker, result, changes, decision, details)
+        self._finish(marker, result, changes, decision, details, answered=table.reinitialize_reason)
         if table.effective_mode == "DIFFERENTIAL" and (table.frontier is None or new_schema):
             self._guard_plan(table.name, analysis)
         self._keep_house(task)

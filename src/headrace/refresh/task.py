@@ -113,10 +113,9 @@ class Task:
         )
 
     def progress(self) -> StreamTableChanges:
-        """Say what a refresh that went well changes in the catalog; a suspended table stays suspended."""
-        suspended = self.table.status is Status.SUSPENDED
+        """Say what a refresh that went well changes in the catalog, which keeps a suspended table so."""
         return {
-            "status": Status.SUSPENDED if suspended else Status.ACTIVE,
+            "status": Status.ACTIVE,
             "frontier": self.frontier,
             "data_timestamp": self.attempt.moment,
         }

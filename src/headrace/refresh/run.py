@@ -102,10 +102,14 @@ class Refresher:
         with self._catalog.lease(name, owner=self._owner, ttl=ttl) as lease:
             if lease is None:
                 return self._skip(name, clock)
-            table = recover(self._catalog, self._catalog.find(name))
+            known = self._catalog.find(name)
+            base = Storage(known.location, known.id).log.newest_version()
+            table = recover(self._catalog, known)
             if moment is not None and table.data_timestamp is not None and table.data_timestamp > moment:
                 return _ahead(table, clock)
-            attempt = Attempt(table, lease, moment or _moment_by_hand(table), clock, gate, will_retry)
+            if table.reinitialize_reason is None and table.storage_version is not None:
+                base = table.storage_version
+            attempt = Attempt(table, lease, moment or _moment_by_hand(table), clock, gate, will_retry, base)
             try:
                 task = self._prepare(attempt, pins or {})
                 return self._carry_out_or_rebuild(task, self._decide(task, full=full))
@@ -352,6 +356,7 @@ class Refresher:
         details = self._estimates.of_full(task, decision)
         if not task.storage.exists() and describe(self._spark, table.name) is None:
             create_storage(self._spark, table.name, table.columns, cluster_by=table.cluster_by)
+            task.attempt.base = task.storage.log.newest_version()
         new_schema = decision.action is Action.REINITIALIZE
         with count_jobs(self._spark, f"refresh {table.name}") as jobs:
             analysis = self.definitions.of(table, fresh=True)
@@ -362,6 +367,7 @@ class Refresher:
                 task.storage,
                 rows,
                 marker,
+                base=task.attempt.base,
                 spark_only=self._why_large(task, before),
                 new_schema=new_schema,
                 has_readers=bool(self._catalog.dependents(table.name)),

@@ -49,7 +49,8 @@ class Attempt:
     """A refresh from its first moment; `refresh` is its row in the history once it has one.
 
     Once its contents are `committed`, nothing that fails may write them again. `tried` is what it set out to
-    do, and stays known when that fails.
+    do, and stays known when that fails. `base` is the version of the storage that it starts from: what others
+    commit after that is not to be overwritten.
     """
 
     table: StreamTable
@@ -58,6 +59,7 @@ class Attempt:
     clock: float
     gate: Gate | None = None
     will_retry: bool = False
+    base: int | None = None
     refresh: int | None = None
     committed: bool = False
     tried: Action | None = None

@@ -23,6 +23,10 @@ from headrace.storage.snapshot import UnreadableLog, read_snapshot
 _NEEDS_MAPPING = set(" ,;{}()\n\t=")
 
 
+class NotCommitted(LookupError):  # noqa: N818 - what is looked for, never shown to a user
+    """A refresh has made no commit."""
+
+
 @dataclass(frozen=True)
 class Storage:
     """The Delta table behind one stream table, addressed by its place so that a rename changes nothing."""
@@ -46,15 +50,21 @@ class Storage:
         newest = self.log.newest_version()
         return self._source.table_id(newest) if newest is not None else ""
 
-    def overwrite(self, rows: DataFrame, marker: Marker, *, new_schema: bool = False) -> Commit:
-        """Replace the contents in one commit that carries the frontier; a failure leaves the old ones."""
+    def overwrite(
+        self, rows: DataFrame, marker: Marker, *, after: int | None = None, new_schema: bool = False
+    ) -> Commit:
+        """Replace the contents in one commit that carries the frontier; a failure leaves the old ones.
+
+        Nothing is written where another refresh committed after the version `after`, by default the newest.
+        """
         writer = rows.write.format("delta").mode("overwrite").option("userMetadata", marker.encode())
         # The next changes copy whole files: see layout.rows_per_file.
         writer = writer.option("maxRecordsPerFile", rows_per_file(self.row_count()))
         if new_schema:
             writer = writer.option("overwriteSchema", "true")
         # Delta leaves out a commit that would replace nothing by nothing, unless it has a transaction.
-        newest = self.log.newest_version()
+        newest = self.log.newest_version() if after is None else after
+        # It leaves out one whose transaction it has, too: that of a refresh which came in between.
         writer = writer.option("txnAppId", APP_ID).option("txnVersion", 0 if newest is None else newest + 1)
         writer.save(self.location)
         return self.commit_of(marker)
@@ -68,7 +78,7 @@ class Storage:
                 break
             if read_marker(commit) == marker:
                 return commit
-        raise LookupError(f"no commit of {self.location} carries refresh {marker.refresh}")
+        raise NotCommitted(f"no commit of {self.location} carries refresh {marker.refresh}")
 
     def commits_since(self, version: int) -> Iterator[tuple[Commit | None, Marker | None]]:
         """Yield later commits, each with its marker if it is this stream table's own."""

@@ -36,7 +36,7 @@ from headrace.storage.identity import difference
 from headrace.storage.marker import Marker
 from headrace.storage.reach import driver_obstacle
 from headrace.storage.snapshot import Action, Snapshot, UnreadableLog, read_snapshot
-from headrace.storage.table import Storage
+from headrace.storage.table import NotCommitted, Storage
 
 # Rows that are brought to the driver at most; who asks for it must know that they are not large ones.
 FEW_ROWS = 100_000
@@ -63,6 +63,7 @@ def replace_rows(
     rows: DataFrame,
     marker: Marker,
     *,
+    base: int | None = None,
     spark_only: str = "",
     new_schema: bool = False,
     has_readers: bool = False,
@@ -70,11 +71,12 @@ def replace_rows(
 ) -> Replaced:
     """Replace the contents by the rows of a query; `spark_only` says why the driver may not try to hold them.
 
-    An OPTIMIZE that comes between is waited out; another refresh or a foreign write is an error. Where the
+    An OPTIMIZE after version `base` is waited out; another refresh or a foreign write is an error. Where the
     table `has_readers` below it, the commit says how many rows it really changed, if that is known; with
     `only_if_other` there is no commit where no row would change, so that no reader has anything to do.
     """
-    base = storage.log.newest_version()
+    if base is None:
+        base = storage.log.newest_version()
     compare = has_readers or only_if_other
     found = spark_only or _by_driver(storage, rows, marker, base, compare, only_if_other)
     if found is None:
@@ -90,12 +92,13 @@ def _by_spark(
 ) -> Commit:
     """Let Spark write, again where somebody moved the files meanwhile."""
     for _ in range(_TRIES):
+        newest = storage.log.newest_version()
         done = _done_since(storage, marker, base)
         if done is not None:
             return done
         try:
-            return storage.overwrite(rows, marker, new_schema=new_schema)
-        except CONFLICTS:
+            return storage.overwrite(rows, marker, after=newest, new_schema=new_schema)
+        except (NotCommitted, *CONFLICTS):
             continue
     raise storage_busy(storage, _TRIES)
 

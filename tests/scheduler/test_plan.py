@@ -42,7 +42,7 @@ def table(named: str, schedule: str = "1 minute", **fields: Any) -> StreamTable:
         "comment": None,
         "cluster_by": (),
         "options": {},
-        "location": "",
+        "location": "/lake",
         "table_id": None,
         "storage_version": 1,
         "frontier": {},
@@ -96,6 +96,11 @@ def test_nothing_due_is_no_plan() -> None:
     assert Shop({"a": "orders"}, table("a", data_timestamp=NOW)).due() is None
     assert Shop({"a": "orders"}, table("a", "DOWNSTREAM")).due() is None
     assert Shop({}).due() is None
+
+
+def test_a_table_under_creation_is_never_due() -> None:
+    young = {"location": "", "status": Status.INITIALIZING, "data_timestamp": None, "frontier": None}
+    assert Shop({"a": "orders", "b": "orders"}, table("b", **young)).planned() == ["a"]
 
 
 def test_the_moment_is_never_before_contents_that_are_there() -> None:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
+from headrace.api import alone
 from headrace.api.checks import Checked, check_query
-from headrace.catalog import Catalog, NewStreamTable, RefreshMode, Status, StreamTable, this_owner
+from headrace.api.former import former_definition
+from headrace.catalog import Action, Catalog, Lease, NewStreamTable, RefreshMode, Status, StreamTable
 from headrace.catalog.records import StreamTableChanges
 from headrace.config import Settings
 from headrace.errors import HeadraceError, Position
+from headrace.refresh.recover import recover
 from headrace.refresh.run import Refresher
 from headrace.runtime.relations import describe
 from headrace.scheduler.schedule import parse_schedule
@@ -64,9 +66,13 @@ class Definer:
             return self._replace(existing, wanted)
         self._check_name_is_free(wanted, existing)
         checked = self.check(wanted)
-        table = self._add(wanted, checked)
+        with self._alone_with(wanted.name, "created", patience=alone.WAIT_SECONDS) as lease:
+            # Who was waited for may have created it.
+            self._check_name_is_free(wanted, self._catalog.get(wanted.name))
+            table = self._add(wanted, checked)
+            if wanted.initialize:
+                self._undo_on_failure(table, lambda: self._load(table.name, lease))
         if wanted.initialize:
-            self._undo_on_failure(table, lambda: self._load(table.name))
             return f"{wanted.name} was created and loaded", checked.notices
         return f"{wanted.name} was created; REFRESH STREAM TABLE {wanted.name} loads it", checked.notices
 
@@ -146,18 +152,10 @@ class Definer:
             dropped.append(table)
         return dropped
 
-    @contextmanager
-    def _alone_with(self, name: TableName, done: str) -> Iterator[None]:
-        """Hold a stream table so that no refresh is under way while it goes."""
-        ttl = timedelta(seconds=self._settings.lease_ttl_seconds)
-        with self._catalog.lease(name, owner=this_owner(), ttl=ttl) as lease:
-            if lease is None:
-                raise HeadraceError(
-                    "refresh_running",
-                    f"{name} cannot be {done} while it is refreshed by {self._catalog.lease_owner(name)}.",
-                    hint="Wait until that refresh is over; SHOW REFRESH HISTORY tells.",
-                )
-            yield
+    def _alone_with(
+        self, name: TableName, done: str, *, patience: float = 0
+    ) -> AbstractContextManager[Lease]:
+        return alone.alone_with(self._catalog, self._settings, name, done, patience=patience)
 
     def _replace(self, existing: StreamTable, wanted: Definition) -> tuple[str, tuple[str, ...]]:
         checked = self.check(wanted)
@@ -190,8 +188,6 @@ class Definer:
         checked: Checked,
         settings: StreamTableChanges,
     ) -> None:
-        before = _definition_of(table)
-        reads = self._catalog.dependencies(table.name)
         changes: StreamTableChanges = {
             **settings,
             "query": query,
@@ -202,12 +198,19 @@ class Definer:
             "mode_reason": checked.mode_reason,
             "reinitialize_reason": "the query was changed",
         }
-        self._catalog.redefine(table.name, changes, checked.dependencies)
-        try:
-            self._load(table.name)
-        except BaseException:
-            self._catalog.redefine(table.name, before, reads)
-            raise
+        # A refresh under way would end with rows of the old query, and take them for those of the new one.
+        with self._alone_with(table.name, "redefined", patience=alone.WAIT_SECONDS) as lease:
+            before = recover(self._catalog, self._catalog.find(table.name))
+            reads = self._catalog.dependencies(table.name)
+            self._catalog.redefine(table.name, changes, checked.dependencies)
+            try:
+                self._load(table.name, lease)
+            except BaseException:
+                after = recover(self._catalog, self._catalog.find(table.name))
+                most = self._settings.max_consecutive_errors
+                former = former_definition(before, after, changes, max_errors=most)
+                self._catalog.redefine(table.name, former, reads)
+                raise
 
     def _recheck(
         self,
@@ -248,8 +251,12 @@ class Definer:
         table = self._catalog.add(new, checked.dependencies)
         return self._undo_on_failure(table, lambda: self._create_storage(table))
 
-    def _load(self, name: TableName) -> None:
-        self._refresher.refresh(name)
+    def _load(self, name: TableName, lease: Lease) -> None:
+        result = self._refresher.refresh(name, lease=lease)
+        if result.action is Action.SKIPPED:
+            raise HeadraceError(
+                "not_loaded", f"{name} was not loaded: {result.reason}.", hint="Run the statement again."
+            )
         table = self._catalog.find(name)
         if table.refresh_mode is RefreshMode.DIFFERENTIAL and table.effective_mode == "FULL":
             raise HeadraceError(
@@ -367,21 +374,3 @@ def name_taken(name: TableName, position: Position | None = None) -> HeadraceErr
         hint="Choose another name; CREATE OR REPLACE STREAM TABLE redefines a stream table.",
         position=position,
     )
-
-
-def _definition_of(table: StreamTable) -> StreamTableChanges:
-    return {
-        "query": table.query,
-        "expanded_query": table.expanded_query,
-        "current_schema": table.current_schema,
-        "columns": table.columns,
-        "refresh_mode": table.refresh_mode,
-        "effective_mode": table.effective_mode,
-        "mode_reason": table.mode_reason,
-        "schedule": table.schedule,
-        "comment": table.comment,
-        "status": table.status,
-        "reinitialize_reason": table.reinitialize_reason,
-        "consecutive_errors": table.consecutive_errors,
-        "last_error": table.last_error,
-    }

@@ -62,6 +62,12 @@ def as_headrace_error(error: Exception, name: TableName) -> HeadraceError:
 
 
 def storage_missing(table: StreamTable) -> HeadraceError:
+    if not table.location:
+        return HeadraceError(
+            "storage_missing",
+            f"{table.name} has no storage: whoever created it ended before it was made.",
+            hint=f"DROP STREAM TABLE {table.name} forgets it; then create it again.",
+        )
     return HeadraceError(
         "storage_missing",
         f"The Delta table that stores {table.name} is gone: it was dropped or its files were removed.",

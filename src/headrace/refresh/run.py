@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -16,6 +17,7 @@ from headrace.catalog import (
     Action,
     Catalog,
     Frontier,
+    Lease,
     RefreshMode,
     RefreshState,
     Status,
@@ -88,19 +90,19 @@ class Refresher:
         pins: Frontier | None = None,
         gate: Gate | None = None,
         will_retry: bool = False,
+        lease: Lease | None = None,
     ) -> RefreshResult:
         """Bring one stream table up to date, unless somebody else is at it.
 
         With a `moment` its contents shall be of that data timestamp; `pins` are versions of sources that
         hold for it, so that several tables refreshed for one moment read the same. A `gate` is passed
         right before the commit, with the action, and may withhold it. Who `will_retry` after a failure of
-        the system lets nobody be alerted to it yet.
+        the system lets nobody be alerted to it yet. Who holds the table's lease already gives it.
         """
         clock = time.perf_counter()
         decoded_columns.forget_idle()
-        ttl = timedelta(seconds=self._settings.lease_ttl_seconds)
-        with self._catalog.lease(name, owner=self._owner, ttl=ttl) as lease:
-            if lease is None:
+        with nullcontext(lease) if lease is not None else self._lease(name) as held:
+            if held is None:
                 return self._skip(name, clock)
             known = self._catalog.find(name)
             base = Storage(known.location, known.id).log.newest_version()
@@ -109,7 +111,7 @@ class Refresher:
                 return _ahead(table, clock)
             if table.reinitialize_reason is None and table.storage_version is not None:
                 base = table.storage_version
-            attempt = Attempt(table, lease, moment or _moment_by_hand(table), clock, gate, will_retry, base)
+            attempt = Attempt(table, held, moment or _moment_by_hand(table), clock, gate, will_retry, base)
             try:
                 task = self._prepare(attempt, pins or {})
                 return self._carry_out_or_rebuild(task, self._decide(task, full=full))
@@ -117,6 +119,10 @@ class Refresher:
                 return self._withhold(attempt, withheld)
             except Exception as error:
                 raise self._fail(attempt, error) from error
+
+    def _lease(self, name: TableName) -> AbstractContextManager[Lease | None]:
+        ttl = timedelta(seconds=self._settings.lease_ttl_seconds)
+        return self._catalog.lease(name, owner=self._owner, ttl=ttl)
 
     def intend(self, name: TableName, *, full: bool = False) -> RefreshPlan:
         """Tell what a refresh would do now, and do nothing."""
@@ -149,6 +155,8 @@ class Refresher:
 
     def _decide(self, task: Task, *, full: bool) -> Decision:
         table = task.table
+        if not table.location:
+            raise storage_missing(table)
         if table.reinitialize_reason:
             return Decision(Action.REINITIALIZE, table.reinitialize_reason)
         if full:
@@ -326,6 +334,8 @@ class Refresher:
         changes: StreamTableChanges,
         decision: Decision,
         details: Mapping[str, object] | None = None,
+        *,
+        answered: str | None = None,
     ) -> None:
         outcome = result.outcome()
         figures = decision.figures.as_details() if decision.figures else {}
@@ -340,8 +350,6 @@ class Refresher:
         self._catalog.record_refresh(
             task.table.name,
             state=RefreshState.COMPLETED,
-        *,
-        answered: str | None = None,
             started_at=task.attempt.started,
             changes=task.progress(),
             **result.outcome(),

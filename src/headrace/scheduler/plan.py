@@ -146,7 +146,8 @@ def timed_table(table: StreamTable, network: Network, memory: Memory, now: datet
 
 
 def _is_on(table: StreamTable) -> bool:
-    return table.status is not Status.SUSPENDED
+    """Tell whether a table is ever due: one without a location is being created and has no storage yet."""
+    return table.status is not Status.SUSPENDED and bool(table.location)
 
 
 def _bar(table: StreamTable, wanted: bool) -> str | None:

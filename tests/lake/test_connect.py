@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from pyspark.sql import SparkSession
 import headrace
 from headrace import Headrace, HeadraceError
 from headrace.runtime.session import DELTA_CATALOG, DELTA_EXTENSION
-from tests.conftest import refreshed, rows
+from tests.conftest import SMALL, refreshed, rows
 from tests.postgres import PostgresServer, postgres_server
 
 __all__ = ["postgres_server"]  # a fixture, used by its name
@@ -80,6 +81,52 @@ def test_a_session_without_delta_is_told_exactly_what_is_missing(lake: Headrace,
     assert f"spark.sql.extensions={DELTA_EXTENSION}" in refusal.value.message
     assert f"spark.sql.catalog.spark_catalog={DELTA_CATALOG}" in refusal.value.message
     assert not (tmp_path / "c.sqlite").exists()
+
+
+def views_of(hr: Headrace) -> set[str]:
+    return {row.viewName for row in hr.sql("SHOW VIEWS").collect()}
+
+
+def test_views_over_views_are_made_in_another_session(shop: Headrace) -> None:
+    """By name the first reads the last."""
+    shop.sql("CREATE VIEW c AS SELECT id, amount FROM orders")
+    shop.sql("CREATE VIEW b AS SELECT id FROM c WHERE amount > 5")
+    shop.sql("CREATE VIEW a AS SELECT id AS x FROM b")
+    shop.sql("CREATE STREAM TABLE st REFRESH MODE DIFFERENTIAL AS SELECT x FROM a")
+    shop.sql("INSERT INTO orders VALUES (70, 7, 70)")
+    with headrace.connect(warehouse=shop.settings.warehouse_folder, spark_conf=SMALL) as other:
+        assert views_of(other) == {"a", "b", "c"}
+        assert refreshed(other, "st").action == "DIFFERENTIAL"
+        assert (70,) in rows(other, "SELECT * FROM st")
+        shop.sql("CREATE OR REPLACE VIEW c AS SELECT id + 1 AS id, amount FROM orders")
+        assert rows(other, "SELECT * FROM a") == rows(shop, "SELECT * FROM a")
+
+
+def test_a_view_that_cannot_be_made_stops_nobody(shop: Headrace, caplog: pytest.LogCaptureFixture) -> None:
+    shop.sql("CREATE STREAM TABLE st REFRESH MODE DIFFERENTIAL AS SELECT id FROM orders")
+    with headrace.connect(warehouse=shop.settings.warehouse_folder, spark_conf=SMALL) as there:
+        shop.sql("CREATE TABLE base USING delta AS SELECT 1 AS id")
+        shop.sql("CREATE VIEW b AS SELECT id FROM base")
+        shop.sql("CREATE VIEW a AS SELECT id FROM b")
+        shop.sql("CREATE VIEW fine AS SELECT id FROM orders")
+        shop.sql("DROP TABLE base")
+        with headrace.connect(warehouse=shop.settings.warehouse_folder, spark_conf=SMALL) as late:
+            shop.sql("INSERT INTO orders VALUES (70, 7, 70)")
+            for hr in (there, late):
+                assert views_of(hr) == {"fine"}
+                with pytest.raises(HeadraceError, match="`a`") as failure:
+                    hr.sql("SELECT * FROM a")
+                assert failure.value.code == "unknown_table"
+            assert there.run_once(at=datetime.now(UTC) + timedelta(hours=1)).ok
+            assert (70,) in rows(late, "SELECT * FROM st")
+            assert caplog.text.count("view default.a cannot be made") == 2, "once in each"
+            late.sql("CREATE VIEW another AS SELECT 1 AS x")
+            assert {one.name.table for one in shop.catalog.relations()} == {"a", "another", "b", "fine"}
+            late.sql("DROP VIEW a")
+            assert {one.name.table for one in shop.catalog.relations()} == {"another", "b", "fine"}
+            shop.sql("CREATE TABLE base USING delta AS SELECT 2 AS id")
+            assert rows(late, "SELECT * FROM b") == rows(there, "SELECT * FROM b") == [(2,)]
+            assert views_of(shop) == {"another", "b", "fine"}
 
 
 def test_everything_else_passes_to_spark(lake: Headrace) -> None:

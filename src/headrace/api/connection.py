@@ -342,6 +342,10 @@ class Headrace:
         if self._lake is not None:
             self._lake.remember()
 
+    def drop_unmade(self, name: tuple[str, ...]) -> bool:
+        """Drop a recorded view or external table that Spark could not make in this session."""
+        return self._lake is not None and self._lake.drop_unmade(self.qualify(name))
+
     def _known(self, name: str) -> StreamTable:
         return self._catalog.find(self.qualify(name))
 

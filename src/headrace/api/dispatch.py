@@ -14,6 +14,7 @@ from headrace.refresh.failure import query_error
 from headrace.refresh.result import RefreshResult
 from headrace.sql import statements as st
 from headrace.sql.ddl import parse_statement
+from headrace.sql.names import TableName
 from headrace.sql.tokens import tokenize
 
 if TYPE_CHECKING:
@@ -108,12 +109,23 @@ def _pass_through(hr: Headrace, statement: st.Passthrough) -> DataFrame:
 
     try:
         refuse_writes(hr.catalog, statement.target_writes, hr.qualify, evaluate)
+        if (dropped := _unmade(hr, statement)) is not None:
+            return _say(hr, f"dropped {dropped}")
         result = hr.spark.sql(hr.frames.bind(statement.text))
     except (AnalysisException, ParseException) as error:
         raise query_error(error) from error
     if _first_word(statement.text) in _DEFINES:
         hr.remember_relations()
     return result
+
+
+def _unmade(hr: Headrace, statement: st.Passthrough) -> TableName | None:
+    """Drop what only the catalog knows, where the statement drops such a view or table."""
+    if _first_word(statement.text) == "DROP":
+        for write in statement.target_writes:
+            if write.kind == "table" and len(write.name) <= 3 and hr.drop_unmade(write.name):
+                return hr.qualify(write.name)
+    return None
 
 
 def _first_word(text: str) -> str:

@@ -7,11 +7,14 @@ catalog for views and tables stored elsewhere, and a session's own catalog is br
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from headrace.catalog import Catalog, Relation
@@ -19,6 +22,7 @@ from headrace.runtime.relations import describe, local_path
 from headrace.sql.names import TableName, quote
 
 _SCHEMA_SUFFIX = ".db"
+_log = logging.getLogger(__name__)
 
 
 class Lake:
@@ -30,6 +34,8 @@ class Lake:
         self._catalog = catalog
         self._seen: object = None
         self._applied: dict[TableName, Relation] = {}
+        # What this session cannot make, though others may have it.
+        self._failed: dict[TableName, Relation] = {}
         self._pending = False
 
     def sync(self) -> None:
@@ -46,14 +52,38 @@ class Lake:
         for name, path in on_disk.items():
             if describe(self._spark, name) is None:
                 self._register_managed(name, path)
-        for relation in elsewhere.values():
-            self._apply(relation)
+        self._apply_all(elsewhere.values())
         self._seen = self._fingerprint()
+
+    def _apply_all(self, relations: Iterable[Relation]) -> None:
+        """Make what can be made, each after those it reads; who reads the rest meets Spark's own error.
+
+        A view may read another, or a table that is gone: that is no reason to stop all others.
+        """
+        pending, failures = list(relations), dict[TableName, Exception]()
+        before, self._failed = self._failed, {}
+        while pending:
+            failures = {}
+            for relation in pending:
+                try:
+                    self._apply(relation)
+                except (PySparkException, Py4JJavaError) as error:
+                    failures[relation.name] = error
+            left = [relation for relation in pending if relation.name in failures]
+            if len(left) == len(pending):
+                break
+            pending = left
+        for relation in pending:
+            self._failed[relation.name] = relation
+            if before.get(relation.name) != relation:
+                reason = str(failures[relation.name]).splitlines()[0]
+                _log.warning("The %s %s cannot be made: %s", relation.kind.lower(), relation.name, reason)
 
     def _apply(self, relation: Relation) -> None:
         """Create or replace a view or external table that another process recorded."""
         if self._applied.get(relation.name) == relation and describe(self._spark, relation.name):
             return
+        self._applied.pop(relation.name, None)
         self._spark.sql(f"DROP {relation.kind} IF EXISTS {relation.name.sql}")
         self._spark.sql(relation.definition or "")
         self._applied[relation.name] = relation
@@ -66,8 +96,15 @@ class Lake:
             if recorded.get(name) != relation:
                 self._catalog.put_relation(relation)
             self._applied[name] = relation
-        for name in recorded.keys() - present.keys():
+            self._failed.pop(name, None)
+        for name in recorded.keys() - present.keys() - self._failed.keys():
             self._catalog.remove_relation(name)
+
+    def drop_unmade(self, name: TableName) -> bool:
+        """Forget a view or external table that this session could not make, so that it can be dropped."""
+        if self._failed.pop(name, None) is None:
+            return False
+        return self._catalog.remove_relation(name)
 
     def _fingerprint(self) -> object:
         """Change whenever a table folder or a recorded relation comes or goes."""

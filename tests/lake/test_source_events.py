@@ -372,6 +372,24 @@ def test_a_view_with_another_text_reinitializes(shop: Headrace) -> None:
     assert refreshed(shop, "st").action == "NO_DATA"
 
 
+def test_a_table_whose_name_a_view_takes_reinitializes(shop: Headrace, twin: Headrace) -> None:
+    """In the process that knows the query already, and in one that has just begun."""
+    for number, hr in enumerate([shop, twin]):
+        hr.sql(f"CREATE STREAM TABLE st_{number} REFRESH MODE DIFFERENTIAL AS {TOTALS}")
+    shop.sql("ALTER TABLE orders RENAME TO orders_2")
+    shop.sql("CREATE VIEW orders AS SELECT id, customer, amount FROM orders_2 WHERE id <> 1")
+    for number in (0, 1):
+        before = rows(shop, f"SELECT * FROM st_{number}")
+        assert refreshed(shop, f"st_{number}").action == "REINITIALIZE"
+        assert rows(shop, f"SELECT * FROM st_{number}") == rows(shop, TOTALS) != before
+        kinds = {(one.source.table, one.kind) for one in shop.catalog.dependencies(shop.qualify("st_0"))}
+        assert kinds == {("orders", "VIEW"), ("orders_2", "TABLE")}
+        shop.sql(f"INSERT INTO orders_2 VALUES ({number + 80}, 8, 8)")
+        assert refreshed(shop, f"st_{number}").action == "DIFFERENTIAL"
+        assert rows(shop, f"SELECT * FROM st_{number}") == rows(shop, TOTALS)
+    assert shop.alerts().where("kind = 'refresh_failed'").count() == 0
+
+
 def test_a_view_that_fails_is_not_taken_for_up_to_date_later(shop: Headrace) -> None:
     shop.sql("CREATE VIEW shares AS SELECT id, 100 / id AS share FROM orders")
     shop.sql("CREATE STREAM TABLE st REFRESH MODE DIFFERENTIAL AS SELECT id, share FROM shares")

@@ -20,6 +20,7 @@ from headrace.catalog import (
     Lease,
     RefreshMode,
     RefreshState,
+    SourceVersion,
     Status,
     StreamTable,
     this_owner,
@@ -134,9 +135,14 @@ class Refresher:
 
     def _prepare(self, attempt: Attempt, pins: Frontier) -> Task:
         analysis = self.definitions.current(attempt.table)
-        pinned = {str(name): pins[str(name)] for name in analysis.sources if str(name) in pins}
-        free = [name for name in analysis.sources if str(name) not in pinned]
-        frontier = {**pinned, **self.sources.pin(free, attempt.moment)}
+        try:
+            frontier = self._pin(analysis, attempt, pins)
+        except HeadraceError as error:
+            if error.code != "unsupported_source":
+                raise
+            # A view may have taken the name of a table, which moved to another.
+            analysis = self.definitions.of(attempt.table, fresh=True)
+            frontier = self._pin(analysis, attempt, pins)
         if frontier != attempt.table.frontier:
             analysis = self.definitions.at(
                 attempt.table,
@@ -149,6 +155,12 @@ class Refresher:
             frontier=frontier,
             storage=Storage(attempt.table.location, attempt.table.id),
         )
+
+    def _pin(self, analysis: Analysis, attempt: Attempt, pins: Frontier) -> dict[str, SourceVersion]:
+        """Give the version of each source that the refresh will reflect."""
+        pinned = {str(name): pins[str(name)] for name in analysis.sources if str(name) in pins}
+        free = [name for name in analysis.sources if str(name) not in pinned]
+        return {**pinned, **self.sources.pin(free, attempt.moment)}
 
     def _columns_recorded(self, name: TableName) -> Mapping[TableName, Sequence[str]]:
         return {one.source: one.columns_used for one in self._catalog.dependencies(name)}

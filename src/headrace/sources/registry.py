@@ -40,6 +40,8 @@ class Sources:
         if described is None:
             self._handles.pop(name, None)
             raise source_missing(name)
+        if described.is_view:
+            raise view_as_source(name)
         if described.provider != "delta":
             raise unsupported_source(name, described.provider)
         handle = self._handles.get(name)
@@ -66,6 +68,14 @@ class Sources:
         if old is None or old == new:
             return old is None
         return self.find(name).changed(old, new)
+
+
+def view_as_source(name: TableName) -> HeadraceError:
+    return HeadraceError(
+        "unsupported_source",
+        f"{name} is a view: what changes are the tables that it reads.",
+        hint="Name one of these where a table is wanted.",
+    )
 
 
 def unsupported_source(name: TableName, provider: str) -> HeadraceError:

@@ -57,6 +57,26 @@ def test_writes_by_path_and_to_the_whole_schema_are_refused(totals: Headrace) ->
         assert refusal.value.code == "stream_table_is_read_only"
 
 
+def test_writes_through_temporary_views_are_refused(totals: Headrace) -> None:
+    totals.sql("CREATE TEMP VIEW seen AS SELECT * FROM totals")
+    totals.sql("CREATE GLOBAL TEMP VIEW seen_by_all AS SELECT * FROM totals")
+    totals.spark.table("totals").createOrReplaceTempView("framed")
+    totals.sql("DECLARE OR REPLACE statement = 'DELETE FROM seen'")
+    for statement in (
+        "UPDATE seen SET total = 0",
+        "DELETE FROM global_temp.seen_by_all",
+        "MERGE INTO framed f USING orders o ON f.customer = o.customer WHEN MATCHED THEN DELETE",
+        "EXECUTE IMMEDIATE statement",
+    ):
+        with pytest.raises(HeadraceError, match=r"may not touch default\.totals") as refusal:
+            totals.sql(statement)
+        assert refusal.value.code == "stream_table_is_read_only"
+    totals.sql("CREATE TEMP VIEW given AS SELECT * FROM orders")
+    totals.sql("DELETE FROM given WHERE id = 3")
+    assert refreshed(totals, "totals").action == "DIFFERENTIAL"
+    assert [row[0] for row in rows(totals, "SELECT customer FROM totals")] == [1, None]
+
+
 def test_reading_and_maintaining_are_allowed(totals: Headrace) -> None:
     totals.sql("CREATE TABLE copy USING delta AS SELECT * FROM totals")
     totals.sql("OPTIMIZE totals")

@@ -306,6 +306,25 @@ def test_what_a_failing_script_wrote_is_followed(hr: Headrace) -> None:
     assert follows(hr)
 
 
+def test_writes_through_temporary_views_are_followed(hr: Headrace) -> None:
+    hr.sql("CREATE OR REPLACE TEMP VIEW given AS SELECT * FROM orders")
+    hr.sql("UPDATE given SET amount = amount + 1 WHERE id = 3")
+    assert follows(hr)
+    hr.sql(
+        "MERGE INTO given g USING (SELECT 63 AS i) n ON g.id = n.i "
+        "WHEN NOT MATCHED THEN INSERT (id, customer, amount) VALUES (63, 1, 3)"
+    )
+    assert (63, 3) in rows(hr, "SELECT * FROM copy")
+    with pytest.raises(HeadraceError, match=r"UPDATE on default\.orders was undone"):
+        hr.sql("UPDATE given SET amount = 0 WHERE id = 63")
+    hr.sql(
+        "BEGIN CREATE OR REPLACE TEMP VIEW late AS SELECT * FROM orders; DELETE FROM late WHERE id = 63; END"
+    )
+    assert (63, 3) not in rows(hr, "SELECT * FROM copy")
+    assert follows(hr)
+    assert hr.catalog.history(hr.qualify("copy"))[0].action == "DIFFERENTIAL"
+
+
 def test_a_suspended_table_lets_writes_pass(hr: Headrace) -> None:
     hr.sql("ALTER STREAM TABLE top SUSPEND")
     hr.sql("INSERT INTO orders VALUES (50, 1, 0)")
@@ -372,6 +391,17 @@ def test_a_table_that_is_made_anew_is_followed(two: Headrace) -> None:
     two.sql("DROP TABLE right_in")
     two.write(two.spark.createDataFrame([(1, 2)], "id int, amount int"), "right_in")
     assert rows(two, "SELECT * FROM shares") == [(1, 5)]
+    assert all_follow(two)
+
+
+def test_a_table_that_is_made_where_there_is_none_is_followed(two: Headrace) -> None:
+    two.sql("CREATE TABLE IF NOT EXISTS right_in USING delta AS SELECT 1 AS id, 0 AS amount")
+    assert rows(two, "SELECT * FROM right_in") == [(1, 10), (2, 20)]
+    assert all_follow(two)
+    two.sql("DROP TABLE right_in")
+    two.sql("CREATE TABLE IF NOT EXISTS right_in USING delta AS SELECT 2 AS id, 5 AS amount")
+    assert rows(two, "SELECT * FROM right_in_copy") == [(2, 5)]
+    assert rows(two, "SELECT * FROM shares") == [(2, 4)]
     assert all_follow(two)
 
 

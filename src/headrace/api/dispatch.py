@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException, ParseException
@@ -9,6 +10,7 @@ from pyspark.sql import DataFrame
 
 from headrace.api.define import Definition
 from headrace.api.guard import refuse_writes
+from headrace.api.views import see_through
 from headrace.errors import HeadraceError
 from headrace.refresh.failure import query_error
 from headrace.refresh.result import RefreshResult
@@ -108,7 +110,8 @@ def _pass_through(hr: Headrace, statement: st.Passthrough) -> DataFrame:
         return value
 
     try:
-        refuse_writes(hr.catalog, statement.target_writes, hr.qualify, evaluate)
+        seen = partial(see_through, hr.spark)
+        refuse_writes(hr.catalog, statement.target_writes, hr.qualify, evaluate, seen)
         if (dropped := _unmade(hr, statement)) is not None:
             return _say(hr, f"dropped {dropped}")
         result = hr.spark.sql(hr.frames.bind(statement.text))

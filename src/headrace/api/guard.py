@@ -28,18 +28,23 @@ def refuse_writes(
     writes: tuple[TargetWrite, ...],
     qualify: Callable[[tuple[str, ...]], TableName],
     evaluate: Callable[[str], str | None],
+    see_through: Callable[[TargetWrite], TargetWrite],
 ) -> None:
     """Raise for the first target that is a stream table, by its name, its path or its schema.
 
-    `evaluate` computes what the statement gives as an expression, or None where it cannot yet.
+    `evaluate` computes what the statement gives as an expression, or None where it cannot yet; `see_through`
+    gives the table behind a temporary view.
     """
     if not writes:
         return
     tables = catalog.all()
     for write in writes if tables else ():
-        for target in _meant(write, evaluate):
+        for named in _meant(write, evaluate):
+            target = see_through(named)
+            if target.kind == "dynamic" or _is_harmless(target.verb):
+                continue
             for table in tables:
-                if target.verb.split()[0] not in _HARMLESS and _aims_at(target, table, qualify):
+                if _aims_at(target, table, qualify):
                     raise _read_only(target, table)
 
 
@@ -65,6 +70,10 @@ def _named(write: TargetWrite, name: str | None) -> TargetWrite | None:
     whole_schema = write.verb.startswith("DROP ")
     parts = split_name(name, position=write.position)
     return replace(write, name=parts, kind="schema" if whole_schema else "table")
+
+
+def _is_harmless(verb: str) -> bool:
+    return verb.split()[0] in _HARMLESS or verb.endswith(" IF NOT EXISTS")
 
 
 def _aims_at(write: TargetWrite, table: StreamTable, qualify: Callable[[tuple[str, ...]], TableName]) -> bool:

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from headrace.api.signature import signed_commits
 from headrace.api.undo import Since, commits_since, undo_write
+from headrace.api.views import see_through
 from headrace.catalog import Catalog, Lease, SourceVersion, Status, StreamTable, this_owner
 from headrace.config import Settings
 from headrace.errors import HeadraceError
@@ -32,7 +33,8 @@ T = TypeVar("T")
 _CHANGES_ROWS = frozenset(
     {
         *("INSERT", "UPDATE", "DELETE", "MERGE", "TRUNCATE", "COPY", "LOAD", "RESTORE"),
-        *("CREATE TABLE", "CREATE OR REPLACE TABLE", "REPLACE TABLE", "EXECUTE IMMEDIATE"),
+        *("CREATE TABLE", "CREATE TABLE IF NOT EXISTS", "CREATE OR REPLACE TABLE", "REPLACE TABLE"),
+        "EXECUTE IMMEDIATE",
     }
 )
 _WAIT_SECONDS = 60.0
@@ -92,7 +94,7 @@ class ImmediateWrites:
             for name in network.immediate | network.graph.upstream_of(network.immediate)
             for source in network.graph.reads[name]
         } - network.graph.reads.keys()
-        written = list(writes)
+        written = [see_through(self._spark, write) for write in writes] if followed else []
         return sorted(
             name for name in followed if any(self._aims_at(write, name, qualify) for write in written)
         )

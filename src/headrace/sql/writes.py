@@ -201,8 +201,10 @@ def _create_or_replace(cursor: Cursor) -> Iterator[TargetWrite]:
     cursor.accept_any("EXTERNAL", "MATERIALIZED", "STREAMING")
     # Temporary views are not matched: they write nothing, whatever their name.
     relation = cursor.accept_any(*_RELATION_WORDS)
-    if relation and not cursor.accept("IF", "NOT", "EXISTS"):
-        yield from _target(cursor, f"{verb} {relation}")
+    unless_there = cursor.accept("IF", "NOT", "EXISTS")
+    # A view that is made only where there is none takes nobody's place.
+    if relation and not (unless_there and relation == "VIEW"):
+        yield from _target(cursor, f"{verb} {relation}{' IF NOT EXISTS' if unless_there else ''}")
 
 
 def _load(cursor: Cursor) -> Iterator[TargetWrite]:

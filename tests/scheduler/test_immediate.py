@@ -405,6 +405,34 @@ def test_a_table_that_is_made_where_there_is_none_is_followed(two: Headrace) -> 
     assert all_follow(two)
 
 
+def test_views_and_diamonds_are_followed(two: Headrace) -> None:
+    """Two ways lead from one table to the last, one of them over a view."""
+    two.sql("CREATE VIEW large AS SELECT id, amount FROM left_in WHERE amount > 15")
+    two.sql("CREATE STREAM TABLE many REFRESH MODE IMMEDIATE AS SELECT COUNT(*) AS n FROM large")
+    two.sql(
+        "CREATE STREAM TABLE most SCHEDULE DOWNSTREAM REFRESH MODE DIFFERENTIAL "
+        "AS SELECT MAX(amount) AS m FROM left_in"
+    )
+    last = "SELECT n, 100 DIV (m - 50) AS q FROM {} CROSS JOIN {}"
+    two.sql(f"CREATE STREAM TABLE tip REFRESH MODE IMMEDIATE AS {last.format('many', 'most')}")
+    tables = ("many", "most", "tip")
+    for write, expected in (
+        ("INSERT INTO left_in VALUES (3, 30)", (2, -5)),
+        ("UPDATE left_in SET amount = 40 WHERE id = 1", (3, -10)),
+        ("DELETE FROM left_in WHERE amount > 25", (1, -3)),
+    ):
+        two.sql(write)
+        assert rows(two, "SELECT * FROM tip") == [expected]
+        assert all(holds(two, name) for name in tables)
+        assert {two.catalog.history(two.qualify(name))[0].action for name in tables} == {"DIFFERENTIAL"}
+    with pytest.raises(HeadraceError, match=r"was undone, because default\.tip"):
+        two.sql("INSERT INTO left_in VALUES (4, 50)")
+    assert rows(two, "SELECT * FROM left_in") == [(2, 20)]
+    assert rows(two, "SELECT * FROM tip") == [(1, -3)]
+    assert all(holds(two, name) for name in tables)
+    assert all_follow(two)
+
+
 def test_what_failed_between_follows_or_the_write_is_undone(two: Headrace) -> None:
     two.sql("CREATE TABLE extra (id INT) USING delta")
     two.sql("INSERT INTO extra VALUES (1), (3)")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 import headrace
 from headrace import Headrace, HeadraceError
+from headrace.runtime.lake import Lake
 from headrace.runtime.session import DELTA_CATALOG, DELTA_EXTENSION
 from tests.conftest import SMALL, refreshed, rows
 from tests.postgres import PostgresServer, postgres_server
@@ -133,3 +136,35 @@ def test_everything_else_passes_to_spark(lake: Headrace) -> None:
     assert lake.sql("SELECT 1 + 1 AS two").collect()[0].two == 2
     assert lake.sql("SHOW SCHEMAS").count() == 1
     assert lake.sql("VALUES (1), (2)").count() == 2
+
+
+@pytest.mark.parametrize("dropped_at", ["_forget_missing", "_register_managed"])
+def test_a_table_dropped_while_another_thread_looks_is_gone(
+    lake: Headrace, monkeypatch: pytest.MonkeyPatch, dropped_at: str
+) -> None:
+    """Right after it was listed, or with its name gone and its last files still there."""
+    lake.sql("CREATE TABLE doomed (id INT) USING delta")
+    lake.sql("INSERT INTO doomed VALUES (1)")
+    location = Path(str(lake.settings.warehouse_folder), "doomed")
+    step = getattr(Lake, dropped_at)
+
+    def dropping(self: Lake, *given: Any) -> None:
+        monkeypatch.undo()
+        if dropped_at == "_forget_missing":
+            lake.spark.sql("DROP TABLE doomed")
+            step(self, *given)
+        else:
+            step(self, *given)
+            shutil.rmtree(location)
+
+    monkeypatch.setattr(Lake, dropped_at, dropping)
+    if dropped_at == "_register_managed":
+        aside = shutil.copytree(location, location.with_name("_aside"))
+        lake.spark.sql("DROP TABLE doomed")
+        aside.rename(location)
+    else:
+        lake.sql("CREATE SCHEMA moved")
+    assert rows(lake, "SELECT 1") == [(1,)]
+    lake.sql("CREATE TABLE doomed (id INT, name STRING) USING delta")
+    lake.sql("INSERT INTO doomed VALUES (7, 'x')")
+    assert rows(lake, "SELECT * FROM doomed") == [(7, "x")]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -37,9 +38,14 @@ class Lake:
         # What this session cannot make, though others may have it.
         self._failed: dict[TableName, Relation] = {}
         self._pending = False
+        self._lock = threading.Lock()
 
     def sync(self) -> None:
         """Register what other processes created and forget what they dropped."""
+        with self._lock:
+            self._sync()
+
+    def _sync(self) -> None:
         state = self._fingerprint()
         if state == self._seen and not self._pending:
             return
@@ -50,10 +56,13 @@ class Lake:
         for schema in self._schemas_on_disk():
             self._spark.sql(f"CREATE SCHEMA IF NOT EXISTS {quote(schema)}")
         for name, path in on_disk.items():
-            if describe(self._spark, name) is None:
+            # Where a table was dropped meanwhile, Delta would make an empty one.
+            if describe(self._spark, name) is None and _is_delta_table(path):
                 self._register_managed(name, path)
         self._apply_all(elsewhere.values())
-        self._seen = self._fingerprint()
+        # What comes or goes from the look on is for the next one: a table dropped meanwhile may have been
+        # registered again from its last files.
+        self._seen = state
 
     def _apply_all(self, relations: Iterable[Relation]) -> None:
         """Make what can be made, each after those it reads; who reads the rest meets Spark's own error.
@@ -90,6 +99,10 @@ class Lake:
 
     def remember(self) -> None:
         """Record views and external tables that this session created, and forget those it dropped."""
+        with self._lock:
+            self._remember()
+
+    def _remember(self) -> None:
         recorded = {relation.name: relation for relation in self._catalog.relations()}
         present = dict(self._relations_of_session())
         for name, relation in present.items():

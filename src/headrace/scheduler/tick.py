@@ -84,7 +84,8 @@ class Tick:
     def finish(self, name: TableName, outcome: Outcome, pin: SourceVersion | None) -> dict[TableName, str]:
         """Note how a table ended; give the readers that are skipped for it, with the reason."""
         reasons = self._note(name, outcome, pin)
-        for diamond in [one for one in self.locks if one.isdisjoint(self.open)]:
+        still = self.open if self.locks else set()
+        for diamond in [one for one in self.locks if one.isdisjoint(still)]:
             self.locks.pop(diamond)()
         return reasons
 

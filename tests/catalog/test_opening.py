@@ -9,7 +9,9 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -23,6 +25,7 @@ from headrace.catalog import Catalog, sqlite_url
 from headrace.catalog.database import normalize_url
 from headrace.catalog.schema import SCHEMA, metadata
 from headrace.errors import HeadraceError
+from headrace.sql.names import TableName
 from tests.catalog.samples import TOTALS, new_table
 from tests.postgres import PostgresServer
 
@@ -264,6 +267,55 @@ def test_a_newer_catalog_on_postgresql_is_refused(postgres_server: PostgresServe
 def test_a_read_only_server_is_refused(postgres_server: PostgresServer) -> None:
     url = postgres_server.create_database()
     assert refusal(f"{url}?options=-c%20default_transaction_read_only%3Don").code == "catalog_read_only"
+
+
+def move(source: Path, target: Path) -> None:
+    """Move a catalog with the files that SQLite keeps beside it."""
+    for end in ("", "-wal", "-shm"):
+        if Path(f"{source}{end}").exists():
+            Path(f"{source}{end}").rename(f"{target}{end}")
+
+
+@pytest.mark.parametrize("put_in_its_place", ["nothing", "an empty file", "another catalog"])
+def test_a_file_that_goes_away_comes_back(tmp_path: Path, put_in_its_place: str) -> None:
+    path, away = tmp_path / "catalog.db", tmp_path / "away.db"
+    other = TableName("other", "one")
+    with Catalog.open(make_catalog(path)) as catalog:
+
+        def look(_number: int) -> str:
+            try:
+                with catalog._database.read():
+                    time.sleep(0.02)
+                return ", ".join(sorted(str(table.name) for table in catalog.all()))
+            except HeadraceError as error:
+                return error.code
+
+        def looks() -> set[str]:
+            with ThreadPoolExecutor(6) as pool:
+                return set(pool.map(look, range(12)))
+
+        assert looks() == {str(TOTALS)}
+        move(path, away)
+        if put_in_its_place == "nothing":
+            assert looks() == {"catalog_unreachable"}
+            with pytest.raises(HeadraceError) as raised:
+                catalog.raise_alert("refresh_failed", "lost?")
+            assert raised.value.code == "catalog_unreachable"
+            assert not path.exists(), "no empty catalog is made in its place"
+        elif put_in_its_place == "an empty file":
+            path.touch()
+            assert looks() == {"catalog_unreachable"}
+        else:
+            with Catalog.open(sqlite_url(path)) as another:
+                another.add(new_table(other), [])
+            assert looks() == {str(other)}, "nothing is read from the file that was moved"
+        for end in ("", "-wal", "-shm"):
+            Path(f"{path}{end}").unlink(missing_ok=True)
+        move(away, path)
+        assert looks() == {str(TOTALS)}
+        catalog.raise_alert("refresh_failed", "kept")
+    with Catalog.open(sqlite_url(path)) as again:
+        assert [alert.message for alert in again.alerts()] == ["kept"]
 
 
 def test_a_catalog_that_goes_away_comes_back(postgres_server: PostgresServer) -> None:

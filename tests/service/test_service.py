@@ -14,7 +14,7 @@ import pytest
 
 import headrace
 from headrace import Headrace
-from headrace.catalog import Alert
+from headrace.catalog import Alert, sqlite_url
 from headrace.config import Settings
 from headrace.errors import HeadraceError
 from headrace.scheduler.clock import canonical_period, tick_at
@@ -169,15 +169,39 @@ def test_settings_are_read_anew(hr: Headrace) -> None:
 def test_a_catalog_that_goes_away_comes_back(tmp_path: Path, postgres_server: PostgresServer) -> None:
     url = postgres_server.create_database()
     with headrace.connect(warehouse=tmp_path / "lake", catalog_url=url, spark_conf=SMALL) as hr:
-        hr.sql("CREATE TABLE sales (id INT) USING delta")
-        hr.sql("CREATE STREAM TABLE ids SCHEDULE '3 seconds' AS SELECT id FROM sales")
-        with running(hr) as service:
-            postgres_server.stop()
-            try:
-                hr.spark.sql("INSERT INTO sales VALUES (1)")
-                until(lambda: service.health()["status"] == "failing", "trouble must show")
-            finally:
-                postgres_server.start()
-            until(lambda: service.health()["status"] == "ok", "it must go on when the catalog is back")
-            until(lambda: rows(hr, "SELECT * FROM ids") == [(1,)], "and lose nothing")
-        assert verified(hr, "ids")
+        goes_on_without_its_catalog(hr, postgres_server.stop, postgres_server.start)
+
+
+def test_a_catalog_file_that_goes_away_comes_back(tmp_path: Path) -> None:
+    path = tmp_path / "catalog" / "catalog.db"
+    away = tmp_path / "away"
+    with headrace.connect(warehouse=tmp_path / "lake", catalog_url=sqlite_url(path), spark_conf=SMALL) as hr:
+
+        def leave() -> None:
+            away.mkdir()
+            for file in path.parent.iterdir():
+                file.rename(away / file.name)
+
+        def come_back() -> None:
+            assert not list(path.parent.iterdir()), "no empty catalog is made in its place"
+            for file in away.iterdir():
+                file.rename(path.parent / file.name)
+
+        goes_on_without_its_catalog(hr, leave, come_back)
+
+
+def goes_on_without_its_catalog(
+    hr: Headrace, leave: Callable[[], None], come_back: Callable[[], None]
+) -> None:
+    hr.sql("CREATE TABLE sales (id INT) USING delta")
+    hr.sql("CREATE STREAM TABLE ids SCHEDULE '3 seconds' AS SELECT id FROM sales")
+    with running(hr) as service:
+        leave()
+        try:
+            hr.spark.sql("INSERT INTO sales VALUES (1)")
+            until(lambda: service.health()["status"] == "failing", "trouble must show")
+        finally:
+            come_back()
+        until(lambda: service.health()["status"] == "ok", "it must go on when the catalog is back")
+        until(lambda: rows(hr, "SELECT * FROM ids") == [(1,)], "and lose nothing")
+    assert verified(hr, "ids")

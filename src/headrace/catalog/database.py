@@ -7,15 +7,13 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from sqlalchemy import URL, Connection, create_engine, event, make_url
+from sqlalchemy import URL, Connection, create_engine, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
-from headrace.catalog.schema import SCHEMA
+from headrace.catalog.sqlite import BUSY_SECONDS, sqlite_engine
 from headrace.errors import HeadraceError
 
-_BUSY_SECONDS = 30
 _CONNECT_SECONDS = 10
 _log = logging.getLogger(__name__)
 
@@ -59,17 +57,11 @@ class Database:
         self.url = url
         self.is_sqlite = url.get_backend_name() == "sqlite"
         if self.is_sqlite:
-            engine = create_engine(
-                url, connect_args={"timeout": _BUSY_SECONDS}, pool_size=16, max_overflow=-1
-            )
-            event.listen(engine, "connect", _prepare_sqlite)
-            event.listen(engine, "begin", _begin_sqlite)
-            engine = engine.execution_options(schema_translate_map={SCHEMA: None})
+            self.engine = sqlite_engine(url)
         else:
             defaults = {"connect_timeout": str(_CONNECT_SECONDS), "application_name": "headrace"}
             url = url.set(query=defaults | dict(url.query))
-            engine = create_engine(url, pool_pre_ping=True, pool_size=8, max_overflow=-1)
-        self.engine = engine
+            self.engine = create_engine(url, pool_pre_ping=True, pool_size=8, max_overflow=-1)
 
     @property
     def label(self) -> str:
@@ -137,9 +129,15 @@ def corrupt(label: str, detail: str) -> HeadraceError:
 
 
 def _describe_sqlite(cause: sqlite3.Error, label: str) -> HeadraceError | None:
-    text = str(cause)
+    text, code = str(cause), getattr(cause, "sqlite_errorcode", 0)
+    if code == sqlite3.SQLITE_READONLY_DBMOVED or text.startswith("no such table"):
+        return HeadraceError(
+            "catalog_unreachable",
+            f"The catalog at {label} is away: another file is in its place ({text}).",
+            hint="Put the catalog back; it is used again as soon as it is there.",
+        )
     # The low byte is SQLite's primary result code; the rest only refines it.
-    match getattr(cause, "sqlite_errorcode", 0) & 0xFF:
+    match code & 0xFF:
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_AUTH:
             return read_only(label, text)
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
@@ -147,14 +145,14 @@ def _describe_sqlite(cause: sqlite3.Error, label: str) -> HeadraceError | None:
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             return HeadraceError(
                 "catalog_busy",
-                f"The catalog at {label} was locked by another program for {_BUSY_SECONDS} seconds.",
+                f"The catalog at {label} was locked by another program for {BUSY_SECONDS} seconds.",
                 hint="Close what keeps it open for writing, and try again.",
             )
         case sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_IOERR | sqlite3.SQLITE_FULL:
             return HeadraceError(
                 "catalog_unreachable",
                 f"The catalog at {label} cannot be used: {text}.",
-                hint="Check that its disk is there and has space.",
+                hint="Check that its file and disk are there and that there is space.",
             )
     return None
 
@@ -178,22 +176,3 @@ def _describe_postgres(error: DBAPIError, cause: BaseException, label: str) -> H
 
 def _is_operational(cause: BaseException) -> bool:
     return any(kind.__name__ == "OperationalError" for kind in type(cause).__mro__)
-
-
-def _prepare_sqlite(connection: Any, _record: object) -> None:
-    # Python's own transaction handling is switched off, since it knows no BEGIN IMMEDIATE.
-    connection.isolation_level = None
-    connection.execute("PRAGMA foreign_keys = ON")
-
-
-def _begin_sqlite(connection: Connection) -> None:
-    options = connection.get_execution_options()
-    if not options.get("headrace_write"):
-        connection.exec_driver_sql("BEGIN")
-        return
-    level = "FULL" if options.get("headrace_durable") else "NORMAL"
-    if connection.info.get("synchronous") != level:
-        connection.exec_driver_sql(f"PRAGMA synchronous = {level}")
-        connection.info["synchronous"] = level
-    # Taking the write lock at once makes a writer wait its turn; a reader that later writes would fail.
-    connection.exec_driver_sql("BEGIN IMMEDIATE")

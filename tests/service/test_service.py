@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,10 @@ from headrace.catalog import Alert, sqlite_url
 from headrace.config import Settings
 from headrace.errors import HeadraceError
 from headrace.scheduler.clock import canonical_period, tick_at
+from headrace.scheduler.report import Outcome
 from headrace.scheduler.service import Service
+from headrace.scheduler.tick import Tick
+from headrace.sql.names import TableName
 from tests.conftest import SMALL, holds, rows
 from tests.postgres import PostgresServer, postgres_server
 
@@ -36,7 +40,7 @@ def until(condition: Callable[[], bool], what: str) -> None:
 
 
 @contextmanager
-def running(hr: Headrace, **options: Callable[[], Settings | None]) -> Iterator[Service]:
+def running(hr: Headrace, **options: Any) -> Iterator[Service]:
     """Run the service in a thread; it must end when it is told to."""
     service = hr.service(**options)
     thread = threading.Thread(target=service.run)
@@ -85,6 +89,23 @@ def test_tables_follow_writers_that_know_nothing_of_them(hr: Headrace) -> None:
     assert service.health()["status"] == "stopping"
     assert verified(hr, "base", "total", "risky", "at_once")
     assert not hr.catalog.running()
+
+
+def test_a_listener_that_fails_does_not_end_the_service(hr: Headrace) -> None:
+    told: list[str] = []
+
+    def break_off(_tick: Tick, _name: TableName, outcome: Outcome) -> None:
+        told.append(outcome.stream_table)
+        raise BrokenPipeError("the terminal is gone")
+
+    with running(hr, on_outcome=break_off) as service:
+        hr.spark.sql("INSERT INTO sales VALUES (6, 60)")
+        until(lambda: (6,) in rows(hr, "SELECT id FROM base"), "the service must go on")
+        hr.spark.sql("DELETE FROM sales WHERE id = 6")
+        until(lambda: (6,) not in rows(hr, "SELECT id FROM base"), "and again")
+        until(lambda: service.health()["status"] == "ok", "a service at work is healthy")
+    assert told
+    assert verified(hr, "base", "total")
 
 
 def test_a_failing_table_is_suspended_and_holds_up_nobody(hr: Headrace) -> None:

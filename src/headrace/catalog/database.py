@@ -14,7 +14,16 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from headrace.catalog.sqlite import BUSY_SECONDS, sqlite_engine
 from headrace.errors import HeadraceError
 
-_CONNECT_SECONDS = 10
+# A network that swallows everything is noticed in some twenty seconds, not in the system's hours.
+_POSTGRES_OPTIONS = {
+    "application_name": "headrace",
+    "connect_timeout": "10",
+    "keepalives": "1",
+    "keepalives_idle": "10",
+    "keepalives_interval": "3",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "20000",
+}
 _log = logging.getLogger(__name__)
 
 
@@ -59,8 +68,7 @@ class Database:
         if self.is_sqlite:
             self.engine = sqlite_engine(url)
         else:
-            defaults = {"connect_timeout": str(_CONNECT_SECONDS), "application_name": "headrace"}
-            url = url.set(query=defaults | dict(url.query))
+            url = url.set(query=_POSTGRES_OPTIONS | dict(url.query))
             self.engine = create_engine(url, pool_pre_ping=True, pool_size=8, max_overflow=-1)
 
     @property
@@ -95,10 +103,10 @@ class Database:
         try:
             yield
         except SQLAlchemyError as error:
+            _log.debug("catalog failure", exc_info=error)
             problem = describe_failure(error, self.label)
             if problem is None:
-                raise
-            _log.debug("catalog failure", exc_info=error)
+                raise _unknown(error, self.label) from error
             raise problem from None
 
 
@@ -125,6 +133,14 @@ def corrupt(label: str, detail: str) -> HeadraceError:
         "catalog_corrupt",
         f"The catalog at {label} is damaged: {detail}.",
         hint="Nothing was changed. Restore a backup, or move it away and create the stream tables again.",
+    )
+
+
+def _unknown(error: SQLAlchemyError, label: str) -> HeadraceError:
+    return HeadraceError(
+        "internal_error",
+        f"The catalog at {label} failed: {type(error).__name__}: {_first_line(error)}.",
+        hint="This is a defect of Headrace or of its database; --debug shows where.",
     )
 
 
@@ -159,12 +175,21 @@ def _describe_sqlite(cause: sqlite3.Error, label: str) -> HeadraceError | None:
 
 def _describe_postgres(error: DBAPIError, cause: BaseException, label: str) -> HeadraceError | None:
     state = getattr(cause, "sqlstate", None) or ""
-    text = str(cause).strip().splitlines()[0] if str(cause).strip() else type(cause).__name__
+    text = _first_line(cause)
     if state in ("25006", "42501"):
         return read_only(label, text)
-    # Classes 08 (connection), 28 (login), 3D (no such database), 53 (no resources), 57 (operator stopped it);
-    # a connection that never came about has no state at all.
-    lost = state[:2] in ("08", "28", "3D", "53", "57") or (not state and _is_operational(cause))
+    # Class 40 (deadlock and other rollbacks), and a lock or an object that others keep.
+    if state[:2] == "40" or state in ("55P03", "55006"):
+        return HeadraceError(
+            "catalog_busy",
+            f"The catalog at {label} was kept by another transaction: {text}.",
+            hint="Nothing was changed. Try again.",
+        )
+    # Classes 08 (connection), 28 (login), 3D (no such database), 53 (no resources), 57 (operator stopped it),
+    # 58 (its disk); transactions that the server ended for taking long; a schema that is not there.
+    # A connection that never came about has no state at all.
+    lost = state[:2] in ("08", "28", "3D", "53", "57", "58") or (not state and _is_operational(cause))
+    lost = lost or state in ("25P03", "25P04", "3F000", "42P01")
     if lost or error.connection_invalidated:
         return HeadraceError(
             "catalog_unreachable",
@@ -172,6 +197,10 @@ def _describe_postgres(error: DBAPIError, cause: BaseException, label: str) -> H
             hint="Check that the server runs, and catalog_url's host, port, database, user and password.",
         )
     return None
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def _is_operational(cause: BaseException) -> bool:

@@ -6,6 +6,7 @@ The database's clock alone decides when a lease ends, so clocks of machines need
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 import uuid
@@ -53,6 +54,13 @@ def _now_postgres(_element: object, _compiler: object, **_options: object) -> st
     return "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"
 
 
+@dataclass
+class _Term:
+    """Until when the holder may count on a lease, by its own clock; without a heartbeat it does not ask."""
+
+    ends: float = math.inf
+
+
 @dataclass(frozen=True)
 class Lease:
     """A name held by one owner; the token tells this holding from every other."""
@@ -61,11 +69,13 @@ class Lease:
     owner: str
     token: str
     _lost: threading.Event = field(default_factory=threading.Event, repr=False, compare=False)
+    _term: _Term = field(default_factory=_Term, repr=False, compare=False)
 
     @property
     def lost(self) -> bool:
         """Whether the lease ended under its holder, who then may write nothing more."""
-        return self._lost.is_set()
+        # A heartbeat that hangs in the network says nothing, and another may hold the lease by now.
+        return self._lost.is_set() or time.monotonic() > self._term.ends
 
     def ensure_held(self) -> None:
         """Raise lease_lost when the lease ended; call it before a commit."""
@@ -117,10 +127,12 @@ class Leases:
     @contextmanager
     def lease(self, name: TableName | str, *, owner: str, ttl: timedelta) -> Iterator[Lease | None]:
         """Hold a lease, kept alive by a heartbeat, for the length of a block; None when another holds it."""
+        began = time.monotonic()
         lease = self.acquire_lease(name, owner=owner, ttl=ttl)
         if lease is None:
             yield None
             return
+        lease._term.ends = began + ttl.total_seconds()
         done = threading.Event()
         heartbeat = threading.Thread(
             target=self._beat, args=(lease, ttl, done), name=f"headrace-lease-{lease.name}", daemon=True
@@ -160,25 +172,24 @@ class Leases:
         return None if row is None else Lease(*row)
 
     def _beat(self, lease: Lease, ttl: timedelta, done: threading.Event) -> None:
-        interval = ttl.total_seconds() / 3
-        renewed = time.monotonic()
-        while not done.wait(interval):
+        seconds = ttl.total_seconds()
+        while not done.wait(seconds / 3):
             began = time.monotonic()
             try:
                 if not self.renew_lease(lease, ttl=ttl):
                     return
-                renewed = began
-            except HeadraceError as error:
+                lease._term.ends = began + seconds
+            except Exception as error:  # noqa: BLE001 - without a heartbeat nobody would notice the loss
                 _log.warning("The lock on %s could not be renewed: %s", lease.name, error)
                 # Unreachable for a whole ttl: another may hold it by now, so it counts as lost.
-                if time.monotonic() - renewed > ttl.total_seconds():
+                if lease.lost:
                     lease._lost.set()
                     return
 
     def _release_quietly(self, lease: Lease) -> None:
         try:
             self.release_lease(lease)
-        except HeadraceError as error:
+        except Exception as error:  # noqa: BLE001
             # The block's own result or error must not be replaced: an unreleased lease ends by itself.
             _log.warning("The lock on %s ends only by itself: %s", lease.name, error)
 

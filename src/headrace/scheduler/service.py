@@ -135,8 +135,11 @@ class Service:
         try:
             self._dispatcher.step(pause)
             self._close_ticks()
-        except HeadraceError as error:
-            _log.warning("cannot write down how a refresh ended: %s", error)
+        except Exception as error:  # noqa: BLE001 - whatever happens to one outcome, the service goes on
+            is_known = isinstance(error, HeadraceError)
+            _log.warning(
+                "cannot write down how a refresh ended: %s", error, exc_info=None if is_known else error
+            )
             self._trouble = str(error)
 
     def _look(self) -> float:

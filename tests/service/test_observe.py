@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 import urllib.error
@@ -84,6 +85,52 @@ def test_a_receiver_that_fails_is_tried_three_times(codes: tuple[int, ...], post
     webhook.close()
     receiver.close()
     assert len(receiver.posted) == posts
+
+
+class Babbler:
+    """A server that answers first with what is no HTTP, and from then on well."""
+
+    def __init__(self) -> None:
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}/secret"
+        self.asked = 0
+        self.thread = threading.Thread(target=self._serve)
+        self.thread.start()
+
+    def _serve(self) -> None:
+        answers = [b"hello, this is no HTTP\r\n\r\n", b"HTTP/1.1 2\r\n\r\n", b""]
+        answers.append(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        for answer in answers:
+            connection, _ = self.listener.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(answer)
+            self.asked += 1
+
+    def close(self) -> None:
+        self.thread.join(20)
+        self.listener.close()
+
+
+def test_an_answer_that_is_no_http_does_not_end_the_webhook(caplog: pytest.LogCaptureFixture) -> None:
+    babbler = Babbler()
+    webhook = Webhook(babbler.url, first_pause=0.01)
+    webhook(ALERT)
+    webhook(ALERT)
+    webhook.close()
+    babbler.close()
+    assert babbler.asked == 4, "three tries of the first alert, and one of the second"
+    assert "did not take the alert auto_suspended (try 3 of 3)" in caplog.text
+    assert "secret" not in caplog.text
+
+
+def test_an_address_that_nobody_can_ask_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    webhook = Webhook("http://127.0.0.1/a b?token=secret", first_pause=0.01)
+    webhook(ALERT)
+    webhook(ALERT)
+    webhook.close()
+    assert caplog.text.count("(try 3 of 3)") == 2
+    assert "secret" not in caplog.text
 
 
 def test_nobody_waits_for_a_slow_or_absent_receiver(tmp_path: Path) -> None:

@@ -64,15 +64,14 @@ class Webhook:
             try:
                 self._post(alert)
                 return
-            except (OSError, ValueError) as error:
-                # The address may hold a secret, so that it is not logged.
+            except Exception as error:  # noqa: BLE001 - the thread goes on with the next alert, whatever this one met
                 _log.log(
                     logging.INFO if number < _TRIES else logging.WARNING,
                     "The webhook did not take the alert %s (try %d of %d): %s",
                     alert.kind,
                     number,
                     _TRIES,
-                    getattr(error, "reason", error),
+                    _describe(error),
                 )
             if number < _TRIES:
                 time.sleep(pause)
@@ -83,6 +82,12 @@ class Webhook:
         request = urllib.request.Request(self._url, body, {"Content-Type": "application/json"}, method="POST")
         with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS):
             pass
+
+
+def _describe(error: Exception) -> str:
+    """Say what went wrong without the address, which may hold a secret."""
+    reason = getattr(error, "reason", None)
+    return str(reason) if isinstance(error, OSError) and reason else type(error).__name__
 
 
 def as_json(alert: Alert) -> dict[str, object]:

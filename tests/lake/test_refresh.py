@@ -301,6 +301,19 @@ def test_what_will_be_tried_again_alerts_nobody_yet_and_then_once(totals: Headra
     assert (3,) in rows(totals, "SELECT customer FROM totals")
 
 
+def test_a_refresh_that_was_taken_for_dead_is_tried_again_by_itself(totals: Headrace) -> None:
+    totals.sql("INSERT INTO orders VALUES (5, 3, 30)")
+
+    def take_for_dead(_action: object) -> None:
+        totals.catalog.fail_running(owner_is_dead=lambda _owner: True)
+
+    with pytest.raises(HeadraceError) as failure:
+        totals._refresher.refresh(totals.qualify("totals"), gate=take_for_dead)
+    assert (failure.value.code, blame(failure.value)) == ("refresh_not_running", "system")
+    assert refreshed(totals, "totals").action == "NO_DATA", "what it committed is adopted"
+    assert (3,) in rows(totals, "SELECT customer FROM totals")
+
+
 def test_current_date_is_evaluated_at_each_refresh(shop: Headrace) -> None:
     shop.sql("CREATE STREAM TABLE today AS SELECT id, current_date() AS day FROM orders")
     assert "current_date" in shop.catalog.find(shop.qualify("today")).mode_reason

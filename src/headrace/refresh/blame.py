@@ -24,7 +24,15 @@ class Blame(StrEnum):
 
 MAY_END_BY_ITSELF = frozenset({Blame.SYSTEM, Blame.SCHEMA})
 _SYSTEM_CODES = frozenset(
-    {"catalog_unreachable", "catalog_busy", "catalog_read_only", "lease_lost", "source_unreadable"}
+    {
+        "catalog_unreachable",
+        "catalog_busy",
+        "catalog_read_only",
+        "lease_lost",
+        # It outlived its own lease, as when the catalog was away: another took it for dead.
+        "refresh_not_running",
+        "source_unreadable",
+    }
 )
 # Spark tells most of its own troubles only in the text of a message.
 _SYSTEM_TEXT = re.compile(

@@ -12,6 +12,7 @@ import pytest
 
 import headrace
 from headrace import Headrace, HeadraceError
+from headrace.catalog import RefreshState
 from headrace.scheduler.report import TickReport
 from headrace.scheduler.snapshot import Snapshot
 from headrace.scheduler.workers import Workers
@@ -228,3 +229,16 @@ def test_each_worker_runs_its_jobs_in_a_pool_of_its_own(hr: Headrace) -> None:
     for pool in found:
         assert pool.startswith("headrace-")
         assert context.getPoolForName(pool).isDefined(), "Spark made the pool for the job"
+
+
+def test_a_run_from_cron_prunes_the_history(hr: Headrace) -> None:
+    hr.run_once()
+    base, old = hr.qualify("base"), datetime.now(UTC) - timedelta(days=40)
+    state = RefreshState.FAILED
+    forgotten = hr.catalog.record_refresh(base, state=state, started_at=old, error="of last month").id
+    hr.catalog.record_refresh(base, state=RefreshState.COMPLETED, started_at=datetime.now(UTC))
+    hr.run_once()
+    assert forgotten in {record.id for record in hr.catalog.history(base)}, "a process prunes rarely"
+    with headrace.connect(warehouse=hr.settings.warehouse, spark_conf=SMALL) as another:
+        another.run_once()
+    assert forgotten not in {record.id for record in hr.catalog.history(base)}

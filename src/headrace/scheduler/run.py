@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
@@ -28,7 +29,8 @@ from headrace.scheduler.workers import Workers
 from headrace.sources.search import decoded_columns
 from headrace.sql.names import TableName
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("headrace.service")
+_PRUNE_SECONDS = 3600.0
 
 
 class Scheduler:
@@ -44,6 +46,7 @@ class Scheduler:
         self.networks = Networks(catalog)
         self._overseer = Overseer(catalog)
         self.workers = Workers(spark, settings.max_concurrent_refreshes)
+        self._next_prune = -math.inf
 
     def use(self, settings: Settings) -> None:
         """Take other settings from now on."""
@@ -58,6 +61,21 @@ class Scheduler:
 
     def run_once(self, at: datetime | None = None) -> TickReport:
         """Refresh all that is due at a moment, which is now unless given, and wait for its end."""
+        report = self._run_due(at)
+        try:
+            self.forget_old()
+        except HeadraceError as error:
+            _log.warning("The history was not pruned: %s", error)
+        return report
+
+    def forget_old(self) -> None:
+        """Prune the history, at most once an hour: it needs a look at all of it."""
+        now = time.monotonic()
+        if now >= self._next_prune:
+            self._catalog.prune_history(older_than=timedelta(days=self.settings.history_retention_days))
+            self._next_prune = now + _PRUNE_SECONDS
+
+    def _run_due(self, at: datetime | None) -> TickReport:
         now = datetime.now(UTC)
         at = checked_moment(at) if at is not None else now
         network, tables = self.networks.look()

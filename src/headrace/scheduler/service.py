@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from headrace.catalog import Catalog, StreamTable
@@ -29,7 +29,6 @@ _log = logging.getLogger("headrace.service")
 # How often the logs of sources are looked at for the tables that a new version wakes.
 _WATCH_SECONDS = 0.1
 _LONGEST_PAUSE = 15.0
-_PRUNE_SECONDS = 3600.0
 
 
 class Service:
@@ -61,7 +60,6 @@ class Service:
         self._looked = time.monotonic()
         self._next_look = 0.0
         self._next_recovery = 0.0
-        self._next_prune = 0.0
         self._trouble: str | None = None
         self._failures = 0
 
@@ -209,9 +207,7 @@ class Service:
             ttl = self.settings.lease_ttl_seconds
             recover_all(self._catalog, ttl_seconds=ttl)
             self._next_recovery = now + ttl / 3
-        if now >= self._next_prune:
-            self._catalog.prune_history(older_than=timedelta(days=self.settings.history_retention_days))
-            self._next_prune = now + _PRUNE_SECONDS
+        self._scheduler.forget_old()
 
     def _take_settings(self) -> None:
         settings = self._reload()

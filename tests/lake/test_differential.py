@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace import Headrace
-from headrace.refresh import choice
+from headrace.refresh import choice, differential
 from tests.conftest import refreshed, rows
 from tests.lake_algebra.play import Story, play
 
@@ -177,6 +177,44 @@ def test_rows_that_compute_otherwise_today_are_loaded_anew(lake: Headrace) -> No
     assert (result.action, len(rows(lake, "SELECT * FROM st"))) == ("REINITIALIZE", 7)
     assert "SUM" in result.reason
     assert "reinitialize_needed" in {kind for (kind,) in rows(lake, "SELECT kind FROM headrace.alerts")}
+
+
+@pytest.mark.parametrize(
+    ("query", "routes"),
+    [
+        (
+            "SELECT customer, SUM(amount) AS s FROM orders GROUP BY customer",
+            ["state of the groups", "replacement by key"],
+        ),
+        (
+            "SELECT id, amount FROM orders ORDER BY amount DESC, id LIMIT 3",
+            ["first rows in an order", "change query"],
+        ),
+        (
+            "SELECT id FROM orders WHERE amount > (SELECT AVG(amount) FROM orders)",
+            ["state of the groups inside the query, then change query", "change query"],
+        ),
+    ],
+)
+def test_the_route_that_was_taken_is_named_and_a_dry_run_lists_it(
+    shop: Headrace, monkeypatch: pytest.MonkeyPatch, query: str, routes: list[str]
+) -> None:
+    shop.sql(f"CREATE STREAM TABLE st REFRESH MODE DIFFERENTIAL AS {query}")
+    for number, route in enumerate(routes):
+        # No change is small enough for the cheap route the second time.
+        monkeypatch.setattr(differential, "DRIVER_ROWS", differential.DRIVER_ROWS if number == 0 else 0)
+        shop.sql(f"INSERT INTO orders VALUES ({number + 70}, 1, {number + 500})")
+        plan, before = shop.plan_refresh("st"), rows(shop, "SELECT * FROM st")
+        result = refreshed(shop, "st")
+        assert result.action == "DIFFERENTIAL"
+        assert rows(shop, "SELECT * FROM st") != before
+        assert f"; by {route}; " in result.reason
+        record = shop.catalog.history()[0]
+        assert (record.reason, record.details["route"]) == (result.reason, route)
+        assert f"by {routes[0]}" in plan.reason
+        assert [one.route for one in plan.otherwise] == routes[1:]
+        assert all(one.statements and one.when.startswith("where ") for one in plan.otherwise)
+        assert f"-- Else, {plan.otherwise[0].when}: by {routes[1]}" in str(plan)
 
 
 def test_a_dry_run_says_what_a_refresh_would_do_and_does_nothing(shop: Headrace) -> None:

@@ -114,6 +114,22 @@ def change_statements(plan: Plan, changed: frozenset[TableName]) -> Iterator[Sta
     yield _by_change(compiled)
 
 
+def tried_statements(plan: Plan, changed: frozenset[TableName]) -> Iterator[Statements]:
+    """Give the routes that a refresh tries, in this order; the last one can always be taken."""
+    for statements in change_statements(plan, changed):
+        yield statements
+        if statements.route in (Route.REPLACEMENT, Route.CHANGE):
+            return
+
+
+def changed_with_groups(kept: KeptPlan, changed: frozenset[TableName]) -> frozenset[TableName]:
+    """Name what changes for the query over its kept groups: the sources, and the groups that they change."""
+    for groups in kept.groups:
+        if groups.state.input_change(changed) is not None:
+            changed |= {groups.source}
+    return changed
+
+
 def _is_small(change: Node | None) -> bool:
     """Tell whether there is a change, and one that Spark plans in one piece."""
     return change is not None and operators(change) <= MOST_OPERATORS
@@ -182,7 +198,7 @@ def _by_kept(kept: KeptPlan, changed: frozenset[TableName]) -> Statements | None
             return None
         listed += _of_groups(groups, changed)
         changed |= {groups.source} if change is not None else set()
-    rest = next(change_statements(kept.plan, changed), None)
+    rest = next(tried_statements(kept.plan, changed), None)
     listed += map(_with_names, rest.listed) if rest is not None else ()
     return Statements(Route.KEPT, tuple(listed), kept=kept)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import pyarrow as pa
@@ -13,7 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from headrace.delta.compile import compile_change
 from headrace.delta.kept import state_plans
-from headrace.delta.statements import STORED, Route, Statements, change_statements
+from headrace.delta.statements import STORED, Route, Statements, tried_statements
 from headrace.plan.build import Plan
 from headrace.plan.hidden import WEIGHT
 from headrace.refresh.by_state import StateChange, change_by_state
@@ -41,8 +41,14 @@ class ComputedChange:
     """The change of a stream table; None when no change of a source can reach the result."""
 
     change: TableChange | StateChange | None
+    routes: tuple[Route, ...] = ()
+    """The way that was taken; more than one where it led over groups inside the query."""
     built: tuple[str, ...] = ()
     """The states that had to be built for it."""
+
+    @property
+    def route(self) -> str:
+        return ", then ".join(self.routes)
 
 
 def read_source_changes(
@@ -74,31 +80,35 @@ def compute_change(
     """
     states = frozenset(state.definition for state in state_plans(plan))
     inputs = Inputs(spark, sources, task, changes, views, states=states)
-    change = _change(plan, inputs)
-    return ComputedChange(change, built=tuple(inputs.built))
+    return replace(_change(plan, inputs), built=tuple(inputs.built))
 
 
-def _change(plan: Plan, inputs: Inputs) -> TableChange | StateChange | None:
-    for statements in change_statements(plan, inputs.changed):
-        match statements.route:
-            case Route.KEPT:
-                assert statements.kept is not None
-                with_them = with_groups(statements.kept, inputs, most=DRIVER_ROWS)
-                if with_them is not None:
-                    return _change(statements.kept.plan, with_them)
-            case Route.STATE:
-                change = change_by_state(statements, inputs, most=DRIVER_ROWS)
-                if change is not None:
-                    return change
-            case Route.REPLACEMENT:
-                return _by_replacement(statements, inputs)
-            case Route.FIRST:
-                first = change_of_first(statements, inputs, most=DRIVER_ROWS)
-                if first is not None:
-                    return first
-            case Route.CHANGE:
-                return _by_change(plan, statements, inputs)
-    return None
+def _change(plan: Plan, inputs: Inputs) -> ComputedChange:
+    for statements in tried_statements(plan, inputs.changed):
+        if statements.route is Route.KEPT:
+            assert statements.kept is not None
+            with_them = with_groups(statements.kept, inputs, most=DRIVER_ROWS)
+            if with_them is not None:
+                rest = _change(statements.kept.plan, with_them)
+                return replace(rest, routes=(Route.KEPT, *rest.routes))
+            continue
+        change = _by_route(plan, statements, inputs)
+        if change is not None:
+            return ComputedChange(change, (statements.route,))
+    return ComputedChange(None)
+
+
+def _by_route(plan: Plan, statements: Statements, inputs: Inputs) -> TableChange | StateChange | None:
+    """Compute the change by one route; None where it cannot be taken after all."""
+    match statements.route:
+        case Route.STATE:
+            return change_by_state(statements, inputs, most=DRIVER_ROWS)
+        case Route.REPLACEMENT:
+            return _by_replacement(statements, inputs)
+        case Route.FIRST:
+            return change_of_first(statements, inputs, most=DRIVER_ROWS)
+        case _:
+            return _by_change(plan, statements, inputs)
 
 
 def _by_change(plan: Plan, statements: Statements, inputs: Inputs) -> TableChange:

@@ -301,13 +301,19 @@ class Refresher:
             elif computed is None:
                 self._move_state(task)
         inserted, deleted = (applied.inserted, applied.deleted) if applied else (0, 0)
-        how = f"; {applied.path}: {applied.reason}" if applied else "; no column that the query uses changed"
+        how = (
+            f"; by {done.route}; {applied.path}: {applied.reason}"
+            if applied
+            else "; no column that the query uses changed"
+        )
         decision = replace(decision, reason=decision.reason + how)
         result = task.result(decision, inserted=inserted, deleted=deleted, jobs=jobs.count)
         changes_made = task.progress()
         if applied is not None and applied.commit is not None:
             changes_made["storage_version"] = applied.commit.version
-        self._finish(marker, result, changes_made, decision, {"states_built": len(done.built)})
+        self._finish(
+            marker, result, changes_made, decision, {"states_built": len(done.built), "route": done.route}
+        )
         if applied is not None and applied.commit is not None:
             self._keep_house(task)
         return result

@@ -110,7 +110,7 @@ def _pace(table: StreamTable, past: Sequence[RefreshRecord]) -> tuple[float | No
     from headrace.scheduler.schedule import Every, parse_schedule
 
     try:
-        schedule = parse_schedule(table.schedule, minimum_seconds=0)
+        schedule = parse_schedule(table.schedule, minimum_seconds=0, is_stored=True)
     except HeadraceError:  # It names a time zone that is not known here, say.
         return None, 0
     return current_period(schedule.seconds, past) if isinstance(schedule, Every) else (None, 0)

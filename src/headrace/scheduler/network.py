@@ -71,7 +71,7 @@ def _read_schedules(
     unreadable: dict[TableName, HeadraceError] = {}
     for table in tables:
         try:
-            schedules[table.name] = parse_schedule(table.schedule, minimum_seconds=0)
+            schedules[table.name] = parse_schedule(table.schedule, minimum_seconds=0, is_stored=True)
         except HeadraceError as error:
             schedules[table.name], unreadable[table.name] = Downstream(), error
     return schedules, unreadable

@@ -31,6 +31,8 @@ _UNITS = {
 }
 _TERM = re.compile(r"\s*(\d{1,12}(?:\.\d{1,3})?)\s*([a-z]+)\s*(?:,|and\b)?", re.ASCII | re.IGNORECASE)
 _QUOTED = r"'((?:[^']|'')*)'"
+# Files beside the zones of the IANA database, of which each machine has its own or none.
+_OF_THE_MACHINE = frozenset({"localtime", "posixrules", "factory"})
 _CRON = re.compile(rf"CRON\s*{_QUOTED}(?:\s*TIME\s+ZONE\s*{_QUOTED})?\s*\Z", re.IGNORECASE)
 # The letters that croniter takes for a random or a hashed value.
 _VARYING = re.compile(r"(?<![a-z])[RH](?![a-z])", re.IGNORECASE)
@@ -141,9 +143,16 @@ Schedule = Every | Cron | Downstream
 
 
 def parse_schedule(
-    text: str, *, minimum_seconds: float = 3, time_zone: str = "UTC", position: Position | None = None
+    text: str,
+    *,
+    minimum_seconds: float = 3,
+    time_zone: str = "UTC",
+    position: Position | None = None,
+    is_stored: bool = False,
 ) -> Schedule:
     """Read a schedule; `time_zone` is that of a cron expression which names none.
+
+    One that `is_stored` was accepted when it was set, maybe by rules of that time.
 
     >>> parse_schedule("1h30m")
     Every(seconds=5400)
@@ -152,15 +161,23 @@ def parse_schedule(
     >>> parse_schedule("downstream")
     Downstream()
     """
-    stripped = text.strip()
+    stripped, given = text.strip(), time_zone
     if stripped.upper() == "DOWNSTREAM":
         return Downstream()
     if cron := _CRON.match(stripped):
         expression, zone = (part and part.replace("''", "'") for part in cron.groups())
-        return _cron(expression, time_zone if zone is None else zone, minimum_seconds, position)
-    if len(stripped.split()) == 5 and not _TERM.match(stripped):
-        return _cron(stripped, time_zone, minimum_seconds, position)
-    return _every(stripped, minimum_seconds, position)
+        given = time_zone if zone is None else zone
+    elif len(stripped.split()) == 5 and not _TERM.match(stripped):
+        expression = stripped
+    else:
+        return _every(stripped, minimum_seconds, position)
+    if given.strip().lower() in _OF_THE_MACHINE and not is_stored:
+        _refuse(
+            f"The time zone {_shown(given)} is another one on every machine.",
+            hint="Name the zone that is meant, such as 'Europe/Berlin' or 'UTC'.",
+            position=position,
+        )
+    return _cron(expression, _known_zone(given, position), minimum_seconds, position)
 
 
 def _refuse(
@@ -239,7 +256,7 @@ def _cron(expression: str, time_zone: str, minimum_seconds: float, position: Pos
             hint="Name the time, such as 17 for the minute.",
             position=position,
         )
-    cron = Cron(" ".join(fields), _known_zone(time_zone, position))
+    cron = Cron(" ".join(fields), time_zone)
     try:
         if _shortest_gap(cron) < minimum_seconds:
             _refuse_too_short(

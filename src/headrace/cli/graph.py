@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 Edge = tuple[str, str]
+
+# What XML refuses or what begins a new line; names in backticks may have it.
+_UNPRINTABLE = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029\\ud800-\\udfff\\ufffe\\uffff]")
+
+
+def printable(name: str) -> str:
+    r"""Write a name on one line, with an escape for every character that has no shape.
+
+    >>> printable("a\nb\x01")
+    'a\\nb\\x01'
+    """
+    return _UNPRINTABLE.sub(lambda found: repr(found[0])[1:-1], name)
 
 
 def as_tree(tables: Sequence[str], edges: Sequence[Edge]) -> str:
@@ -22,7 +35,7 @@ def as_tree(tables: Sequence[str], edges: Sequence[Edge]) -> str:
     shown: set[str] = set()
     lines: list[str] = []
     for root in roots:
-        lines.append(root if root in tables else f"{root} (source)")
+        lines.append(printable(root) if root in tables else f"{printable(root)} (source)")
         lines += _branches(root, readers, shown)
     return "\n".join(lines)
 
@@ -33,7 +46,7 @@ def _branches(root: str, readers: Mapping[str, Sequence[str]], shown: set[str]) 
     while waiting:
         node, indent, last = waiting.pop()
         again = node in shown
-        yield f"{indent}{'└── ' if last else '├── '}{node}{' (above)' if again else ''}"
+        yield f"{indent}{'└── ' if last else '├── '}{printable(node)}{' (above)' if again else ''}"
         if not again:
             shown.add(node)
             waiting += _below(node, readers, indent + ("    " if last else "│   "))
@@ -64,7 +77,8 @@ def as_mermaid(tables: Sequence[str], edges: Sequence[Edge]) -> str:
     ids = _ids(tables, edges)
     lines = ["flowchart LR"]
     for name, node in ids.items():
-        label = name.replace('"', "#quot;")
+        # A # begins one of Mermaid's own escapes.
+        label = printable(name).replace("#", "#35;").replace('"', "#quot;")
         lines.append(f'  {node}["{label}"]' if name in tables else f'  {node}(["{label}"])')
     lines += [f"  {ids[source]} --> {ids[reader]}" for source, reader in sorted(edges)]
     return "\n".join(lines)
@@ -89,7 +103,7 @@ def as_dot(tables: Sequence[str], edges: Sequence[Edge]) -> str:
 
 
 def _dot(name: str) -> str:
-    escaped = name.replace("\\", "\\\\").replace('"', '\\"')
+    escaped = printable(name).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
-from headrace.cli.graph import Edge
+from headrace.cli.graph import Edge, printable
 from headrace.scheduler.graph import build_graph
 
 _BOX_HEIGHT = 30
@@ -77,7 +77,7 @@ def _place(columns: Sequence[Sequence[str]]) -> Mapping[str, Box]:
     boxes = {}
     x = float(_MARGIN)
     for column in columns:
-        width = max(len(name) for name in column) * _LETTER + 24
+        width = max(len(printable(name)) for name in column) * _LETTER + 24
         top = _MARGIN + (tallest - len(column)) * (_BOX_HEIGHT + _ROW_GAP) / 2
         for row, name in enumerate(column):
             boxes[name] = Box(x, top + row * (_BOX_HEIGHT + _ROW_GAP), width)
@@ -99,5 +99,6 @@ def _node(name: str, box: Box, *, is_table: bool) -> str:
         f'height="{_BOX_HEIGHT}" rx="{radius:.0f}"/>'
     )
     middle = box.x + box.width / 2
-    label = f'<text x="{middle:.1f}" y="{box.middle + 4:.1f}" text-anchor="middle">{escape(name)}</text>'
-    return f"<g>{shape}{label}</g>"
+    label = escape(printable(name))
+    text = f'<text x="{middle:.1f}" y="{box.middle + 4:.1f}" text-anchor="middle">{label}</text>'
+    return f"<g>{shape}{text}</g>"

@@ -23,7 +23,7 @@ def main() -> None:
     results: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, ExitStack() as lakes:
         matrices = [
-            _opened(lakes, (options.lake or Path(folder)) / f"lake{rows}-feed", rows, options.queries)
+            _opened(lakes, (options.lake or Path(folder)) / f"lake{rows}-feed", rows, options)
             for rows in options.bases
         ]
         for pattern in options.patterns:
@@ -45,11 +45,11 @@ def _report(results: list[dict[str, object]], options: argparse.Namespace) -> No
         write_results(options.write, vars(options), results)
 
 
-def _opened(lakes: ExitStack, lake: Path, rows: int, queries: list[str]) -> Matrix:
+def _opened(lakes: ExitStack, lake: Path, rows: int, options: argparse.Namespace) -> Matrix:
     hr = lakes.enter_context(headrace.connect(warehouse=lake, driver_memory=DRIVER_MEMORY))
-    workload = Workload(hr.spark, f"b{rows}", rows)
+    workload = Workload(hr.spark, f"b{rows}", rows, both_sides=options.both_sides)
     workload.load()
-    matrix = Matrix(hr, workload, queries, MODES)
+    matrix = Matrix(hr, workload, options.queries, MODES)
     matrix.create()
     return matrix
 
@@ -62,6 +62,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--changes", type=int, nargs="*", default=[100, 1_000, 10_000, 100_000])
     parser.add_argument("--patterns", nargs="+", choices=PATTERNS, default=PATTERNS)
     parser.add_argument("--queries", nargs="+", choices=QUERIES, default=["scan", "join", "aggregate"])
+    parser.add_argument("--both-sides", action="store_true", help="change customers too, for the joins")
     parser.add_argument("--rounds", type=int, default=3, help="measured rounds after one to warm up")
     parser.add_argument(
         "--lake", type=Path, help="folder whose tables are kept for a later run, and taken up if there"

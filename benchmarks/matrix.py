@@ -25,7 +25,9 @@ def main() -> None:
         for rows in options.rows:
             lake = (options.lake or Path(folder)) / f"lake{rows}-{options.source}"
             with closing(headrace.connect(warehouse=lake, driver_memory=DRIVER_MEMORY)) as hr:
-                workload = Workload(hr.spark, f"b{rows}", rows, SOURCES[options.source])
+                workload = Workload(
+                    hr.spark, f"b{rows}", rows, SOURCES[options.source], both_sides=options.both_sides
+                )
                 workload.load()
                 matrix = Matrix(hr, workload, options.queries, options.modes)
                 matrix.create()
@@ -48,6 +50,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--modes", nargs="+", choices=MODES, default=MODES)
     parser.add_argument("--source", choices=SOURCES, default="feed", help="properties of the source tables")
     parser.add_argument("--adds", action="store_true", help="changes that only add")
+    parser.add_argument("--both-sides", action="store_true", help="change customers too, for the joins")
     parser.add_argument("--rounds", type=int, default=3, help="measured rounds after one to warm up")
     parser.add_argument(
         "--lake", type=Path, help="folder whose tables are kept for a later run, and taken up if there"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from headrace import Headrace
 from headrace.bench.matrix import Matrix
 from headrace.bench.measure import as_table
-from headrace.bench.workload import QUERIES, Cell, Workload
+from headrace.bench.workload import PATTERNS, QUERIES, RECENT_SHARE, Cell, Pattern, Workload
 from headrace.refresh.choice import is_first_load
 from tests.conftest import rows
 
@@ -53,3 +55,39 @@ def test_a_lake_that_is_kept_is_taken_up(lake: Headrace) -> None:
     assert rows(lake, "SELECT COUNT(*), COUNT(DISTINCT id) FROM b.sales") == [(260, 260)]
     actions = [str(record.action) for record in lake.catalog.history()]
     assert actions.count("FULL") == 1
+
+
+@pytest.mark.parametrize("share", [0.01, 0.1, 0.5])
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_a_third_each_is_deleted_updated_and_inserted(lake: Headrace, pattern: Pattern, share: float) -> None:
+    workload = Workload(lake.spark, "b", 18_000)
+    workload.load()
+    before = {row[0]: row for row in rows(lake, "SELECT id, quantity FROM b.sales")}
+    workload.change(Cell(18_000, share, pattern))
+    after = {row[0]: row for row in rows(lake, "SELECT id, quantity FROM b.sales")}
+    third = 18_000 * share / 3
+    deleted = before.keys() - after.keys()
+    updated = {one for one in before.keys() & after.keys() if before[one] != after[one]}
+    assert len(after.keys() - before.keys()) == third
+    for touched in (deleted, updated):
+        assert third * 0.6 < len(touched) < third * 1.5
+        newest = 18_000 - 18_000 * max(share, RECENT_SHARE)
+        assert (min(int(str(one)) for one in touched) >= newest) is (pattern == "recent")
+
+
+def test_both_sides_of_a_join_change_where_that_is_asked_for(lake: Headrace) -> None:
+    customers = "SELECT id, name, region FROM b.customers"
+    workload = Workload(lake.spark, "b", 2000)
+    workload.load()
+    before = rows(lake, customers)
+    workload.change(Cell(2000, 0.01, "uniform"))
+    assert rows(lake, customers) == before
+    workload.both_sides = True
+    matrix = Matrix(lake, workload, ["left join"], ["DIFFERENTIAL"], report=lambda _: None)
+    matrix.create()
+    assert list(matrix.measure(Cell(2000, 0.01, "uniform"), rounds=1))
+    assert rows(lake, customers) != before
+    (last, *_) = lake.catalog.history(lake.qualify("b.left_join_differential"))
+    assert str(last.action) == "DIFFERENTIAL"
+    assert "b.customers" in last.reason
+    assert "b.sales" in last.reason

@@ -28,6 +28,7 @@ def test_growth_compares_a_table_with_one_ten_times_as_large(tmp_path: Path) -> 
     assert [(row["rows"], row["query"]) for row in growth["results"]] == [
         (rows, query) for rows in (1000, 10_000) for query in ("scan", "join", "aggregate")
     ]
+    assert all(row["AUTO"] > 0 and row["AUTO of best"] > 0 for row in growth["results"])
     assert all(row["DIFFERENTIAL"] > 0 and row["of 1,000 rows"] > 0 for row in growth["results"])
 
 

@@ -9,7 +9,7 @@ from headrace.bench.matrix import APPEND, Matrix
 from headrace.bench.measure import Timings, in_turn
 from headrace.bench.workload import Cell, Pattern
 
-MODES = ("FULL", "DIFFERENTIAL")
+MODES = ("FULL", "AUTO", "DIFFERENTIAL")
 
 
 def measure_bases(
@@ -52,7 +52,8 @@ def _compared(
     for matrix in matrices:
         for query in matrix.queries:
             matrix.verify(query)
-            full, by_change = (timings[matrix.workload.schema, query].median(mode) for mode in MODES)
+            taken = timings[matrix.workload.schema, query]
+            full, auto, by_change = (taken.median(mode) for mode in MODES)
             base = smallest.setdefault(query, by_change)
             results.append(
                 {
@@ -62,8 +63,10 @@ def _compared(
                     "query": query,
                     "FULL": round(full, 3),
                     "DIFFERENTIAL": round(by_change, 3),
+                    "AUTO": round(auto, 3),
                     APPEND: round(append, 3),
                     "speed-up": round(full / by_change, 2),
+                    "AUTO of best": round(auto / min(full, by_change), 2),
                     f"of {matrices[0].workload.rows:,} rows": round(by_change / base, 2),
                 }
             )

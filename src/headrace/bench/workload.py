@@ -33,11 +33,13 @@ SOURCES = {
     "vectors": {"delta.enableDeletionVectors": "true"},
     "plain": {"delta.enableDeletionVectors": "false"},
 }
-# The newest part of the table, where most tables change.
+# The newest part of the table, where most tables change; it is larger where more than that changes.
 RECENT_SHARE = 0.02
 # Sales a customer has on average; some customers are unknown, for outer joins.
 _SALES_EACH = 50
 _KNOWN = 0.98
+# One customer moves for so many changed sales, which adds about a tenth to the change of a join.
+_SALES_OF_ONE_MOVE = 10 * _SALES_EACH
 
 _SALE = """
     {id} AS id,
@@ -90,6 +92,8 @@ class Workload:
     schema: str
     rows: int
     properties: Mapping[str, str] = field(default_factory=lambda: SOURCES["feed"])
+    both_sides: bool = False
+    """Whether customers change too, so that both sides of the joins do."""
     _next_id: int = 0
     _seed: int = 0
 
@@ -131,11 +135,13 @@ class Workload:
         share = 1.0 if cell.kind == "adds" else 1 / 3
         inserted = max(1, round(cell.changes * share))
         if cell.kind == "mixed":
-            self.spark.sql(f"DELETE FROM {self.sales} WHERE {self._some(inserted, cell.pattern, 1)}")
+            self.spark.sql(f"DELETE FROM {self.sales} WHERE {self._some(inserted, cell.pattern, 0)}")
             self.spark.sql(
                 f"UPDATE {self.sales} SET amount = amount + 1, quantity = quantity + 1 "
-                f"WHERE {self._some(inserted, cell.pattern, 2)}"
+                f"WHERE {self._some(inserted, cell.pattern, 1)}"
             )
+        if self.both_sides:
+            self._move_customers(max(1, cell.changes // _SALES_OF_ONE_MOVE))
         first = self._next_id
         self._next_id += inserted
         self._append(self.sales, first, inserted)
@@ -159,8 +165,21 @@ class Workload:
     def _sale(self, id_: str) -> str:
         return _SALE.format(id=id_, seed=self._seed, customers=self._customer_count)
 
-    def _some(self, count: int, pattern: Pattern, salt: int) -> str:
-        """A condition that about `count` rows meet, all over the table or in its newest part."""
-        span = self._next_id if pattern == "uniform" else max(1, int(self._next_id * RECENT_SHARE))
-        steps = max(1, span // max(1, count))
-        return f"id >= {self._next_id - span} AND pmod(xxhash64(id, {self._seed}, {salt}), {steps}) = 0"
+    def _some(self, count: int, pattern: Pattern, which: int) -> str:
+        """A condition that about `count` rows meet, all over the table or in its newest part.
+
+        No row meets it for two values of `which`. Where more change than is in the newest part, that is
+        as large as the whole change, which needs three times as many rows.
+        """
+        newest = max(int(self._next_id * RECENT_SHARE), 3 * count)
+        span = self._next_id if pattern == "uniform" else min(self._next_id, newest)
+        steps = max(2, span // max(1, count))
+        return f"id >= {self._next_id - span} AND pmod(xxhash64(id, {self._seed}), {steps}) = {which}"
+
+    def _move_customers(self, count: int) -> None:
+        """Let customers all over the table move to another region, and so all that they bought."""
+        steps = max(1, self._customer_count // count)
+        self.spark.sql(
+            f"UPDATE {self.customers} SET region = (region + 1) % 10 "
+            f"WHERE pmod(xxhash64(id, {self._seed}), {steps}) = 0"
+        )

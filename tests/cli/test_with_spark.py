@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,18 @@ def run(*arguments: str, stdin: str | None = None) -> Result:
 def failure(result: Result) -> str:
     assert result.exit_code == 1, result.output
     return str(result.stderr.splitlines()[-1])
+
+
+@pytest.mark.usefixtures("warehouse")
+def test_a_single_run_refreshes_what_is_due() -> None:
+    run("create", "totals", "-q", QUERY, "--schedule", "3s")
+    run("sql", "-c", "INSERT INTO orders VALUES (9, 1, 99)")
+    time.sleep(3.1)
+    result = run("run", "--once", "--json")
+    (done,) = json.loads(result.stdout)
+    assert (done["stream_table"], done["state"], result.stderr) == ("default.totals", "COMPLETED", "")
+    assert done["rows_inserted"] > 0
+    assert run("verify", "totals").stdout.count("equal") == 1
 
 
 def test_the_life_of_a_stream_table(warehouse: Path) -> None:

@@ -27,7 +27,7 @@ from headrace.runtime.lake import Lake
 from headrace.scheduler.dispatch import OnOutcome
 from headrace.scheduler.moment import checked_past
 from headrace.scheduler.report import TickReport
-from headrace.scheduler.run import Scheduler
+from headrace.scheduler.run import OnBegin, Scheduler
 from headrace.scheduler.service import Service
 from headrace.scheduler.snapshot import Finder, Snapshot
 from headrace.sources.search import decoded_columns
@@ -179,14 +179,16 @@ class Headrace:
         save = rows.write.format("delta").mode(mode).saveAsTable
         self.follow_writes((target,), lambda: save(name.sql), session=rows.sparkSession)
 
-    def run_once(self, at: datetime | None = None) -> TickReport:
+    def run_once(
+        self, at: datetime | None = None, *, on_begin: OnBegin = lambda _tick, _running: None
+    ) -> TickReport:
         """Refresh all that is due, each table after those it reads, and report how each fared.
 
         All tables of one run are brought to one data timestamp. `at` asks what is due at another moment than
-        now; contents are never of a later moment than now.
+        now; contents are never of a later moment than now. `on_begin` is told of the tables first.
         """
         self._sync()
-        return self._scheduler.run_once(at)
+        return self._scheduler.run_once(at, on_begin=on_begin)
 
     def snapshot(self, at: datetime | None = None, *, tables: Sequence[str] | None = None) -> Snapshot:
         """Read several tables as of one data timestamp, by default the newest that they have in common.

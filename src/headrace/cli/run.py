@@ -15,7 +15,8 @@ import typer
 from rich.live import Live
 from rich.text import Text
 
-from headrace.cli.command import Json, Place, err, out, show_error, working
+from headrace.cli.command import Json, Place, err, out, show_error
+from headrace.cli.progress import Progress
 from headrace.config import config_path
 from headrace.display import Grid, duration, json_text, print_grid
 from headrace.errors import HeadraceError
@@ -50,8 +51,9 @@ def run(
 
 
 def _run_once(hr: Headrace, *, json: bool) -> int:
-    with working("Refreshing what is due"):
-        report = hr.run_once()
+    progress = Progress(err())
+    with progress.live():
+        report = hr.run_once(on_begin=progress.begin)
     if json:
         print(json_text([_record(outcome) for outcome in report]))
     elif report.data_timestamp is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 
@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from headrace.catalog import Action, Catalog, SourceVersion, StreamTable, this_owner
 from headrace.config import Settings
+from headrace.errors import HeadraceError
 from headrace.refresh.result import RefreshResult
 from headrace.refresh.run import Refresher
 from headrace.scheduler.clock import Clock
@@ -31,6 +32,9 @@ from headrace.sql.names import TableName
 
 _log = logging.getLogger("headrace.service")
 _PRUNE_SECONDS = 3600.0
+
+OnBegin = Callable[[Tick, Mapping[TableName, float]], None]
+"""Told of a tick before its first table starts, and where to see the tables that are under way."""
 
 
 class Scheduler:
@@ -59,9 +63,11 @@ class Scheduler:
     def retries(self) -> Retries:
         return Retries(lambda name, limit: self._catalog.history(name, limit))
 
-    def run_once(self, at: datetime | None = None) -> TickReport:
+    def run_once(
+        self, at: datetime | None = None, *, on_begin: OnBegin = lambda _tick, _running: None
+    ) -> TickReport:
         """Refresh all that is due at a moment, which is now unless given, and wait for its end."""
-        report = self._run_due(at)
+        report = self._run_due(at, on_begin)
         try:
             self.forget_old()
         except HeadraceError as error:
@@ -75,7 +81,7 @@ class Scheduler:
             self._catalog.prune_history(older_than=timedelta(days=self.settings.history_retention_days))
             self._next_prune = now + _PRUNE_SECONDS
 
-    def _run_due(self, at: datetime | None) -> TickReport:
+    def _run_due(self, at: datetime | None, on_begin: OnBegin) -> TickReport:
         now = datetime.now(UTC)
         at = checked_moment(at) if at is not None else now
         network, tables = self.networks.look()
@@ -84,7 +90,7 @@ class Scheduler:
         plan = plan_due(network, tables, self.clock, at=at, now=now, policy=policy, again=again)
         if plan is None:
             return TickReport(data_timestamp=None)
-        report = self.run_plan(network, tables, plan)
+        report = self.run_plan(network, tables, plan, on_begin=on_begin)
         if not report.ok:
             self._note_late()
         return report
@@ -116,12 +122,15 @@ class Scheduler:
         *,
         full: Iterable[TableName] = (),
         patience: float = math.inf,
+        on_begin: OnBegin = lambda _tick, _running: None,
     ) -> TickReport:
         """Carry one plan to its end, waiting so many seconds for a table that another process keeps."""
         reports = []
         for part in plan.parts:
             with self.begin(network, tables, part, full=full, patience=patience) as tick:
-                self.dispatcher().run(tick)
+                dispatcher = self.dispatcher()
+                on_begin(tick, dispatcher.running)
+                dispatcher.run(tick)
                 decoded_columns.forget_idle()
                 reports.append(tick.report())
         return join_reports(reports)

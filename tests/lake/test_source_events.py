@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from shutil import copytree, rmtree
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ import headrace
 from headrace import Headrace, HeadraceError
 from headrace.catalog import Action, SourceVersion
 from headrace.catalog.database import sqlite_url
-from headrace.refresh import run
+from headrace.refresh import decide, run
 from tests.conftest import refreshed, rows
 
 TOTALS = "SELECT customer, SUM(amount) AS total FROM orders GROUP BY customer"
@@ -300,14 +301,14 @@ def test_vacuumed_history_reinitializes_with_an_alert(totals: Headrace) -> None:
     holds_its_query(totals)
 
 
-@pytest.mark.parametrize("moment", ["why_reinitialize", "read_source_changes"])
+@pytest.mark.parametrize(("step", "moment"), [(decide, "why_reinitialize"), (run, "read_source_changes")])
 def test_history_vacuumed_during_a_refresh_reinitializes_with_an_alert(
-    totals: Headrace, moment: str, monkeypatch: pytest.MonkeyPatch
+    totals: Headrace, step: ModuleType, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After the look at the history and before the estimate, or before the changes are read."""
     totals.sql("DELETE FROM orders WHERE id = 1")
     totals.spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
-    known = getattr(run, moment)
+    known = getattr(step, moment)
 
     def vacuuming(*given: Any) -> Any:
         if moment == "read_source_changes":
@@ -317,7 +318,7 @@ def test_history_vacuumed_during_a_refresh_reinitializes_with_an_alert(
         totals.spark.sql("VACUUM orders RETAIN 0 HOURS").collect()
         return found
 
-    monkeypatch.setattr(run, moment, vacuuming)
+    monkeypatch.setattr(step, moment, vacuuming)
     result = refreshed(totals, "totals")
     assert result.action == "REINITIALIZE"
     assert "vacuumed" in result.reason

@@ -18,36 +18,34 @@ from headrace.catalog import (
     Catalog,
     Frontier,
     Lease,
-    RefreshMode,
-    RefreshState,
     SourceVersion,
-    Status,
     StreamTable,
     this_owner,
 )
-from headrace.catalog.records import RefreshOutcome, StreamTableChanges
+from headrace.catalog.records import StreamTableChanges
 from headrace.config import Settings
 from headrace.delta.kept import state_plans
 from headrace.errors import HeadraceError
 from headrace.plan.repeatable import unrepeatable
-from headrace.refresh.blame import MAY_END_BY_ITSELF, Blame, blame
+from headrace.refresh.blame import Blame, blame
 from headrace.refresh.by_state import StateChange, state_table
 from headrace.refresh.checks import dependencies_of, effective_mode
-from headrace.refresh.choice import FIRST_LOAD, choose_full
+from headrace.refresh.decide import Decider, load_anew
 from headrace.refresh.definition import Definitions
 from headrace.refresh.differential import ComputedChange, compute_change, read_source_changes
 from headrace.refresh.estimate import Estimates
-from headrace.refresh.failure import NEEDS_A_PERSON, as_headrace_error, root_cause, storage_missing
+from headrace.refresh.failure import as_headrace_error, root_cause
 from headrace.refresh.guard import misread
 from headrace.refresh.intent import RefreshPlan, plan_refresh
 from headrace.refresh.jobs import count_jobs
 from headrace.refresh.poison import name_poisoned_row
+from headrace.refresh.record import Recorder, ahead
 from headrace.refresh.recover import recover
 from headrace.refresh.result import RefreshResult
 from headrace.refresh.sizes import Stored, stored_size
 from headrace.refresh.task import Attempt, Decision, Gate, Task, Withheld
 from headrace.refresh.views import Views
-from headrace.refresh.watch import cannot_follow, why_reinitialize
+from headrace.refresh.watch import cannot_follow
 from headrace.runtime.relations import describe
 from headrace.sources.registry import Sources
 from headrace.sources.search import decoded_columns
@@ -55,7 +53,6 @@ from headrace.sql.analysis import Analysis
 from headrace.sql.names import TableName
 from headrace.storage.apply import FEW_ROWS, apply_change, replace_rows
 from headrace.storage.maintain import maintain
-from headrace.storage.marker import Marker
 from headrace.storage.read import source_rows
 from headrace.storage.state import has_state
 from headrace.storage.table import Storage, create_storage
@@ -77,10 +74,12 @@ class Refresher:
         self.sources = Sources(spark, source_rows)
         self.definitions = Definitions(spark, self.sources.pins, self._columns_recorded)
         self._estimates = Estimates(catalog, self.sources)
+        self._decider = Decider(catalog, settings, self.sources, self.definitions, self._estimates)
+        self._recorder = Recorder(catalog)
 
     def use(self, settings: Settings) -> None:
         """Take other settings from now on."""
-        self._settings = settings
+        self._settings = self._decider.settings = settings
 
     def refresh(
         self,
@@ -104,22 +103,31 @@ class Refresher:
         decoded_columns.forget_idle()
         with nullcontext(lease) if lease is not None else self._lease(name) as held:
             if held is None:
-                return self._skip(name, clock)
+                return self._recorder.skip(name, clock)
             known = self._catalog.find(name)
             base = Storage(known.location, known.id).log.newest_version()
             table = recover(self._catalog, known)
             if moment is not None and table.data_timestamp is not None and table.data_timestamp > moment:
-                return _ahead(table, clock)
+                return ahead(table, clock)
             if table.reinitialize_reason is None and table.storage_version is not None:
                 base = table.storage_version
             attempt = Attempt(table, held, moment or _moment_by_hand(table), clock, gate, will_retry, base)
             try:
                 task = self._prepare(attempt, pins or {})
-                return self._carry_out_or_rebuild(task, self._decide(task, full=full))
+                return self._carry_out_or_rebuild(task, self._decider.decide(task, full=full))
             except Withheld as withheld:
-                return self._withhold(attempt, withheld)
+                return self._recorder.withhold(attempt, withheld)
             except Exception as error:
-                raise self._fail(attempt, error) from error
+                raise self._failed(attempt, error) from error
+
+    def _failed(self, attempt: Attempt, error: Exception) -> HeadraceError:
+        """Record a failure and say what failed, with the row where it can be found; the old contents stay."""
+        table = attempt.table
+        known = as_headrace_error(error, table.name)
+        if known.code == "refresh_failed":
+            known = name_poisoned_row(self._spark, self.definitions.of(table), known)
+        self._recorder.fail(attempt, error, known, most_errors=self._settings.max_consecutive_errors)
+        return known
 
     def _lease(self, name: TableName) -> AbstractContextManager[Lease | None]:
         ttl = timedelta(seconds=self._settings.lease_ttl_seconds)
@@ -130,7 +138,7 @@ class Refresher:
         table = self._catalog.find(name)
         attempt = Attempt(table, None, _moment_by_hand(table), time.perf_counter())
         task = self._prepare(attempt, {})
-        decision = self._decide(task, full=full)
+        decision = self._decider.decide(task, full=full)
         return plan_refresh(task, decision, self.definitions.plan)
 
     def _prepare(self, attempt: Attempt, pins: Frontier) -> Task:
@@ -165,57 +173,6 @@ class Refresher:
     def _columns_recorded(self, name: TableName) -> Mapping[TableName, Sequence[str]]:
         return {one.source: one.columns_used for one in self._catalog.dependencies(name)}
 
-    def _decide(self, task: Task, *, full: bool) -> Decision:
-        table = task.table
-        if not table.location:
-            raise storage_missing(table)
-        if table.reinitialize_reason:
-            return Decision(Action.REINITIALIZE, table.reinitialize_reason)
-        if full:
-            return Decision(Action.FULL, "asked for")
-        if not task.storage.exists():
-            raise storage_missing(table)
-        if table.frontier is None:
-            return Decision(Action.FULL, FIRST_LOAD)
-        changed = self.sources.changed(table.frontier, task.frontier, task.analysis.sources)
-        redescribed = self.sources.redescribed(table.frontier, task.frontier, task.analysis.sources)
-        if changed or redescribed or task.analysis.views:
-            decision = self._decide_on_changes(task, changed, redescribed)
-            if decision is not None:
-                return decision
-        if task.analysis.time_dependent:
-            return Decision(Action.FULL, "the query depends on the current time")
-        return Decision(Action.NO_DATA, "no source changed")
-
-    def _decide_on_changes(
-        self, task: Task, changed: list[TableName], redescribed: list[TableName]
-    ) -> Decision | None:
-        """Take the change or the whole, as the mode says or as it is cheaper."""
-        table, what = task.table, f"{', '.join(map(str, changed))} changed"
-        looked_at = list(dict.fromkeys((*changed, *redescribed)))
-        read = self.definitions.columns_read(table, task.analysis)
-        anew = why_reinitialize(self.sources, table, task.analysis, task.frontier, looked_at, read)
-        if anew:
-            return Decision(Action.REINITIALIZE, anew, alert="reinitialize_needed")
-        if not changed:
-            return None
-        if table.effective_mode == "FULL":
-            return Decision(Action.FULL, f"{what}; {table.mode_reason}")
-        plan = self.definitions.plan(table, task.analysis)
-        try:
-            figures = self._estimates.figures(task, changed, plan)
-        except HeadraceError as error:
-            if error.code != "history_lost":
-                raise
-            return _anew(error)
-        if table.refresh_mode is RefreshMode.AUTO:
-            threshold = self._settings.change_ratio_threshold
-            cheaper, remark = choose_full(self._catalog, table, figures, threshold)
-            if cheaper:
-                return Decision(Action.FULL, f"{what}; {cheaper}", figures=figures, is_choice=True)
-            what = f"{what}; {remark}" if remark else what
-        return Decision(Action.DIFFERENTIAL, what, tuple(changed), figures=figures)
-
     def _carry_out_or_rebuild(self, task: Task, decision: Decision) -> RefreshResult:
         """Carry out a decision; where a change cannot be computed or applied but the query can, load anew."""
         table = task.table
@@ -225,13 +182,13 @@ class Refresher:
             return self._carry_out(task, decision)
         except HeadraceError as error:
             if error.code == "history_lost":
-                return self._carry_out_or_rebuild(task, _anew(error))
+                return self._carry_out_or_rebuild(task, load_anew(error))
             if error.code != "storage_lacks_rows":
                 raise
             doubtful = ", ".join(unrepeatable(self.definitions.plan(table, task.analysis)))
             why = "rows to be taken away are stored with other values"
             reason = f"{why}, as {doubtful} may give computed again" if doubtful else why
-            self._record_failure(task.attempt, error, {}, Blame.INTERNAL)
+            self._recorder.record_failure(task.attempt, error, {}, Blame.INTERNAL)
             task.attempt.refresh = None
             self._catalog.raise_alert("reinitialize_needed", f"{table.name}: {reason}", table.name)
             return self._carry_out(task, Decision(Action.REINITIALIZE, reason))
@@ -258,7 +215,8 @@ class Refresher:
     def _carry_out(self, task: Task, decision: Decision) -> RefreshResult:
         task.attempt.tried = decision.action
         if decision.action is Action.NO_DATA:
-            return self._note_no_data(task, decision)
+            self._move_state(task)
+            return self._recorder.note_no_data(task, decision)
         if decision.action is Action.DIFFERENTIAL:
             return self._apply_change(task, decision)
         fell_back = decision.is_choice and self._was_changed_last(task.table)
@@ -277,7 +235,7 @@ class Refresher:
     def _apply_change(self, task: Task, decision: Decision) -> RefreshResult:
         """Compute the change of the result from the changes of the sources, and apply it."""
         table = task.table
-        marker = task.marker(self._start(task, decision), decision)
+        marker = task.marker(self._recorder.start(task, decision), decision)
         with count_jobs(self._spark, f"refresh {table.name}") as jobs, Views(self._spark) as views:
             changes = read_source_changes(self._spark, self.sources, task, list(decision.changed))
             plan = self.definitions.plan(table, task.analysis)
@@ -311,7 +269,7 @@ class Refresher:
         changes_made = task.progress()
         if applied is not None and applied.commit is not None:
             changes_made["storage_version"] = applied.commit.version
-        self._finish(
+        self._recorder.finish(
             marker, result, changes_made, decision, {"states_built": len(done.built), "route": done.route}
         )
         if applied is not None and applied.commit is not None:
@@ -345,39 +303,10 @@ class Refresher:
         except Exception as error:  # noqa: BLE001 - no failure of housekeeping undoes a refresh
             _log.warning("%s is refreshed, but its storage was not tidied: %s", task.table.name, error)
 
-    def _finish(
-        self,
-        marker: Marker,
-        result: RefreshResult,
-        changes: StreamTableChanges,
-        decision: Decision,
-        details: Mapping[str, object] | None = None,
-        *,
-        answered: str | None = None,
-    ) -> None:
-        outcome = result.outcome()
-        figures = decision.figures.as_details() if decision.figures else {}
-        outcome["details"] = {**figures, **(details or {})}
-        self._catalog.finish_refresh(
-            marker.refresh, state=RefreshState.COMPLETED, changes=changes, answered=answered, **outcome
-        )
-
-    def _note_no_data(self, task: Task, decision: Decision) -> RefreshResult:
-        self._move_state(task)
-        result = task.result(decision)
-        self._catalog.record_refresh(
-            task.table.name,
-            state=RefreshState.COMPLETED,
-            started_at=task.attempt.started,
-            changes=task.progress(),
-            **result.outcome(),
-        )
-        return result
-
     def _rewrite(self, task: Task, decision: Decision) -> RefreshResult:
         """Recompute the contents in full and replace them."""
         table = task.table
-        marker = task.marker(self._start(task, decision), decision)
+        marker = task.marker(self._recorder.start(task, decision), decision)
         before = task.storage.row_count()
         details = self._estimates.of_full(task, decision)
         if not task.storage.exists() and describe(self._spark, table.name) is None:
@@ -409,7 +338,7 @@ class Refresher:
                 "table_id": task.storage.table_id(),
                 "reinitialize_reason": None,
             }
-        self._finish(marker, result, changes, decision, details, answered=table.reinitialize_reason)
+        self._recorder.finish(marker, result, changes, decision, details, answered=table.reinitialize_reason)
         if table.effective_mode == "DIFFERENTIAL" and (table.frontier is None or new_schema):
             self._guard_plan(table.name, analysis)
         self._keep_house(task)
@@ -460,130 +389,8 @@ class Refresher:
             self._catalog.update(name, effective_mode="FULL", mode_reason=reason)
             self._catalog.raise_alert("fell_back_to_full", f"{name}: {reason}", name)
 
-    def _start(self, task: Task, decision: Decision) -> int:
-        """Write down that a refresh runs, under the lease by which its death would be noticed."""
-        attempt = task.attempt
-        if attempt.refresh is not None:
-            return attempt.refresh
-        attempt.refresh = self._catalog.start_refresh(
-            task.table.name,
-            reason=decision.reason,
-            data_timestamp=attempt.moment,
-            lease=attempt.lease,
-            details={"tried": decision.action},
-        )
-        return attempt.refresh
-
-    def _skip(self, name: TableName, clock: float) -> RefreshResult:
-        result = RefreshResult(
-            stream_table=str(name),
-            action=Action.SKIPPED,
-            reason="another refresh of this table is running",
-            duration_ms=(time.perf_counter() - clock) * 1000,
-        )
-        self._catalog.record_refresh(
-            name, state=RefreshState.SKIPPED, started_at=datetime.now(UTC), **result.outcome()
-        )
-        return result
-
-    def _withhold(self, attempt: Attempt, withheld: Withheld) -> RefreshResult:
-        """Record that nothing was committed, for a reason that is not this table's fault."""
-        assert attempt.refresh is not None
-        result = RefreshResult(
-            stream_table=str(attempt.table.name),
-            action=Action.SKIPPED,
-            reason=withheld.reason,
-            duration_ms=(time.perf_counter() - attempt.clock) * 1000,
-        )
-        self._catalog.finish_refresh(attempt.refresh, state=RefreshState.SKIPPED, **result.outcome())
-        return result
-
-    def _fail(self, attempt: Attempt, error: Exception) -> HeadraceError:
-        """Record a failure; the old contents stay, and too many in a row suspend the table."""
-        table, known = attempt.table, as_headrace_error(error, attempt.table.name)
-        if known.code == "refresh_failed":
-            known = name_poisoned_row(self._spark, self.definitions.of(table), known)
-        whose = Blame.SCHEMA if known.code in NEEDS_A_PERSON else blame(error)
-        errors, status = self._after_failure(table, whose)
-        changes: StreamTableChanges = {"consecutive_errors": errors, "last_error": str(known)}
-        if status is not table.status:
-            changes["status"] = status
-        self._record_failure(attempt, known, changes, whose)
-        self._alert_failure(attempt, known, whose)
-        if changes.get("status") is Status.SUSPENDED:
-            message = f"{table.name} failed {errors} times in a row and is suspended: {known}"
-            self._catalog.raise_alert("auto_suspended", message, table.name)
-        return known
-
-    def _after_failure(self, table: StreamTable, whose: Blame) -> tuple[int, Status]:
-        """Count the errors in a row, and give the status that follows from them."""
-        # That a source was lost is over when something else fails, and says nothing of the query.
-        is_found = table.status is Status.ERROR and whose not in MAY_END_BY_ITSELF
-        # What may pass by itself is tried again and does not count towards a suspension.
-        errors = (0 if is_found else table.consecutive_errors) + (whose is not Blame.SYSTEM)
-        if table.status is Status.SUSPENDED or whose is Blame.SYSTEM:
-            return errors, table.status
-        if whose is Blame.SCHEMA:
-            return errors, Status.ERROR
-        if errors >= self._settings.max_consecutive_errors:
-            return errors, Status.SUSPENDED
-        if is_found:
-            return errors, Status.ACTIVE if table.frontier is not None else Status.INITIALIZING
-        return errors, table.status
-
-    def _alert_failure(self, attempt: Attempt, known: HeadraceError, whose: Blame) -> None:
-        """Alert people to a failure, once to one that is tried again by itself until it is over."""
-        table, now = attempt.table, datetime.now(UTC)
-        if whose is Blame.SYSTEM and attempt.will_retry:
-            return
-        is_lasting = whose is Blame.SYSTEM or (whose is Blame.SCHEMA and table.status is Status.ERROR)
-        if not is_lasting:
-            self._catalog.raise_alert("refresh_failed", str(known), table.name)
-            return
-        well = table.data_timestamp or table.created_at
-        self._catalog.raise_alert_once("refresh_failed", str(known), table.name, now=now, since=well)
-
-    def _record_failure(
-        self, attempt: Attempt, known: HeadraceError, changes: StreamTableChanges, whose: Blame
-    ) -> None:
-        outcome: RefreshOutcome = {
-            "data_timestamp": attempt.moment,
-            "error_code": known.code,
-            "error": str(known),
-            "details": {"blame": whose, **({"tried": attempt.tried} if attempt.tried is not None else {})},
-        }
-        if attempt.refresh is not None:
-            self._catalog.finish_refresh(
-                attempt.refresh, state=RefreshState.FAILED, changes=changes, **outcome
-            )
-            return
-        self._catalog.record_refresh(
-            attempt.table.name,
-            state=RefreshState.FAILED,
-            started_at=attempt.started,
-            changes=changes,
-            **outcome,
-        )
-
-
-def _anew(lost: HeadraceError) -> Decision:
-    """Load anew where a source was swept between the look at its history and the reading of it."""
-    return Decision(Action.REINITIALIZE, lost.message, alert="reinitialize_needed")
-
 
 def _moment_by_hand(table: StreamTable) -> datetime:
     """Give the moment of now, or that of the contents where a clock was set back since."""
     now = datetime.now(UTC)
     return max(now, table.data_timestamp or now)
-
-
-def _ahead(table: StreamTable, clock: float) -> RefreshResult:
-    """Never take contents back in time: those of a later moment stay."""
-    return RefreshResult(
-        stream_table=str(table.name),
-        action=Action.SKIPPED,
-        reason=f"its contents are of a later moment already: {table.data_timestamp}",
-        data_timestamp=table.data_timestamp,
-        frontier=table.frontier or {},
-        duration_ms=(time.perf_counter() - clock) * 1000,
-    )

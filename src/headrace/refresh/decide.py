@@ -1,0 +1,90 @@
+"""What a refresh will do, and why: nothing, the change, or the whole."""
+
+from __future__ import annotations
+
+from headrace.catalog import Action, Catalog, RefreshMode
+from headrace.config import Settings
+from headrace.errors import HeadraceError
+from headrace.refresh.choice import FIRST_LOAD, choose_full
+from headrace.refresh.definition import Definitions
+from headrace.refresh.estimate import Estimates
+from headrace.refresh.failure import storage_missing
+from headrace.refresh.task import Decision, Task
+from headrace.refresh.watch import why_reinitialize
+from headrace.sources.registry import Sources
+from headrace.sql.names import TableName
+
+
+class Decider:
+    """Decides by what the logs of the sources say, and where AUTO may choose, by what it expects."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        settings: Settings,
+        sources: Sources,
+        definitions: Definitions,
+        estimates: Estimates,
+    ) -> None:
+        self._catalog = catalog
+        self.settings = settings
+        self._sources = sources
+        self._definitions = definitions
+        self._estimates = estimates
+
+    def decide(self, task: Task, *, full: bool) -> Decision:
+        """Look at what happened to the sources since the frontier."""
+        table = task.table
+        if not table.location:
+            raise storage_missing(table)
+        if table.reinitialize_reason:
+            return Decision(Action.REINITIALIZE, table.reinitialize_reason)
+        if full:
+            return Decision(Action.FULL, "asked for")
+        if not task.storage.exists():
+            raise storage_missing(table)
+        if table.frontier is None:
+            return Decision(Action.FULL, FIRST_LOAD)
+        changed = self._sources.changed(table.frontier, task.frontier, task.analysis.sources)
+        redescribed = self._sources.redescribed(table.frontier, task.frontier, task.analysis.sources)
+        if changed or redescribed or task.analysis.views:
+            decision = self._decide_on_changes(task, changed, redescribed)
+            if decision is not None:
+                return decision
+        if task.analysis.time_dependent:
+            return Decision(Action.FULL, "the query depends on the current time")
+        return Decision(Action.NO_DATA, "no source changed")
+
+    def _decide_on_changes(
+        self, task: Task, changed: list[TableName], redescribed: list[TableName]
+    ) -> Decision | None:
+        """Take the change or the whole, as the mode says or as it is cheaper."""
+        table, what = task.table, f"{', '.join(map(str, changed))} changed"
+        looked_at = list(dict.fromkeys((*changed, *redescribed)))
+        read = self._definitions.columns_read(table, task.analysis)
+        anew = why_reinitialize(self._sources, table, task.analysis, task.frontier, looked_at, read)
+        if anew:
+            return Decision(Action.REINITIALIZE, anew, alert="reinitialize_needed")
+        if not changed:
+            return None
+        if table.effective_mode == "FULL":
+            return Decision(Action.FULL, f"{what}; {table.mode_reason}")
+        plan = self._definitions.plan(table, task.analysis)
+        try:
+            figures = self._estimates.figures(task, changed, plan)
+        except HeadraceError as error:
+            if error.code != "history_lost":
+                raise
+            return load_anew(error)
+        if table.refresh_mode is RefreshMode.AUTO:
+            threshold = self.settings.change_ratio_threshold
+            cheaper, remark = choose_full(self._catalog, table, figures, threshold)
+            if cheaper:
+                return Decision(Action.FULL, f"{what}; {cheaper}", figures=figures, is_choice=True)
+            what = f"{what}; {remark}" if remark else what
+        return Decision(Action.DIFFERENTIAL, what, tuple(changed), figures=figures)
+
+
+def load_anew(lost: HeadraceError) -> Decision:
+    """Load anew where a source was swept between the look at its history and the reading of it."""
+    return Decision(Action.REINITIALIZE, lost.message, alert="reinitialize_needed")

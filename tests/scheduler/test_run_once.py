@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -152,6 +153,23 @@ def test_all_tables_of_a_tick_are_one_snapshot_while_writers_run(hr: Headrace) -
         writer.join()
     assert len(moments) == 3
     assert ran(hr).ok
+
+
+def test_a_commit_that_shows_up_late_breaks_no_snapshot(hr: Headrace) -> None:
+    """A busy writer's commit gets its time before others can see it."""
+    hr.sql("INSERT INTO sales VALUES (150, 3, 2)")
+    moment = ran(hr).data_timestamp
+    assert moment is not None
+    count = "SELECT COUNT(*) AS n FROM sales WHERE shop = 3"
+    before = rows_of(hr.snapshot(moment), count)
+    hr.spark.sql("INSERT INTO sales VALUES (151, 3, 2)")
+    log = hr._refresher.sources.find(hr.qualify("sales")).log
+    late = Path(log.location, "_delta_log", f"{log.newest_version():020}.json")
+    os.utime(late, (moment.timestamp() - 0.001, moment.timestamp() - 0.001))
+    assert rows_of(hr.snapshot(moment), count) == before
+    assert rows(hr, count) != before
+    assert {one.action for one in ran(hr)} == {"DIFFERENTIAL"}
+    assert rows_of(hr.snapshot(), count) == rows(hr, count)
 
 
 def test_a_snapshot_of_no_common_moment_is_refused(hr: Headrace) -> None:

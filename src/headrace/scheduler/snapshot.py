@@ -20,7 +20,7 @@ from headrace.scheduler.network import Network
 from headrace.sources.delta import DeltaSource
 from headrace.sources.registry import Sources
 from headrace.sql.names import TableName, parse_name
-from headrace.storage.marker import read_marker
+from headrace.storage.marker import Marker, read_marker
 from headrace.storage.table import Storage
 
 # How far back a common moment is searched for.
@@ -104,22 +104,38 @@ class Finder:
         key = name, moment
         if key not in self._pins:
             table = self._tables.get(name)
-            self._pins[key] = (
-                pin_at(table, moment) if table is not None else self._sources.find(name).version_at(moment)
-            )
+            self._pins[key] = pin_at(table, moment) if table is not None else self._of_source(name, moment)
         return self._pins[key]
+
+    def _of_source(self, name: TableName, moment: datetime) -> SourceVersion:
+        """Give the version that was read for this very moment, or else the last one of an earlier time.
+
+        A busy writer's commit may show up, with an earlier time on it, after a tick has looked.
+        """
+        for reader in self._network.graph.readers.get(name, ()):
+            read = self._frontier_of(self._tables[reader], moment).get(str(name))
+            if read is not None:
+                return read
+        return self._sources.find(name).version_at(moment)
+
+    def _frontier_of(self, table: StreamTable, moment: datetime) -> Frontier:
+        """Give the frontier of contents that are of this very moment; nothing where there are none."""
+        if table.data_timestamp == moment:
+            return table.frontier or {}
+        marker = self._marker(table, moment)
+        return marker.frontier if marker is not None and marker.data_timestamp == moment else {}
 
     def obstacle(self, names: Iterable[TableName], moment: datetime) -> str | None:
         """Say which table is not of a moment and why; None when all are, at any depth."""
         wanted = {name for name in names if name in self._tables}
         for name in self._network.in_order(wanted | self._network.graph.upstream_of(wanted)):
             table = self._tables[name]
-            frontier = self._frontier(table, moment)
-            if frontier is None:
+            marker = self._marker(table, moment)
+            if marker is None:
                 return f"{name} had none then"
             # What changed nothing in the result made no version: then the catalog knows of it alone.
             is_newest = self.pin(name, moment).version == table.storage_version
-            known = [frontier, *([table.frontier] if is_newest and table.frontier else [])]
+            known = [marker.frontier, *([table.frontier] if is_newest and table.frontier else [])]
             for source in self._network.graph.reads[name]:
                 if all(self._differs(source, one.get(str(source)), moment) for one in known):
                     return f"{name} was not refreshed with what {source} held then"
@@ -137,14 +153,14 @@ class Finder:
         table = self._tables.get(name)
         return DeltaSource(name, table.location) if table is not None else self._sources.find(name)
 
-    def _frontier(self, table: StreamTable, moment: datetime) -> Frontier | None:
-        """Read the frontier of the version that was current at a moment from the commit that made it."""
+    def _marker(self, table: StreamTable, moment: datetime) -> Marker | None:
+        """Read the note of the version that was current at a moment from the commit that made it."""
         log = Storage(table.location, table.id).log
         for version in range(self.pin(table.name, moment).version, -1, -1):
             commit = log.commit(version)
             marker = read_marker(commit) if commit is not None else None
             if marker is not None or commit is None:
-                return marker.frontier if marker is not None else None
+                return marker
         return None
 
     def _moments_of(self, names: Iterable[TableName]) -> Iterator[datetime]:

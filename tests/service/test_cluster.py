@@ -18,11 +18,24 @@ import pyspark
 import pytest
 
 from headrace.runtime.java import find_java
+from tests.on_cluster import SERVER
 from tests.postgres import PostgresServer, postgres_server
 
 __all__ = ["postgres_server"]
 
+ROOT = Path(__file__).parents[2]
 PATIENCE = 180
+# What is tried on an embedded lake elsewhere, and must hold here as well.
+CORE = (
+    "tests/lake/test_differential.py",
+    "tests/lake/test_kept.py",
+    "tests/lake_algebra/test_chains.py",
+    "tests/scheduler/test_run_once.py",
+    "tests/scheduler/test_immediate.py",
+    "tests/service/test_service.py",
+)
+# The workers have no room for Spark's default executors.
+DEFAULTS = "spark.executor.memory 600m\nspark.executor.cores 1\nspark.cores.max 2\n"
 
 WORK = """
 import json, sys
@@ -161,3 +174,29 @@ def test_the_core_works_on_a_cluster(
     assert result["tip"] == [sum(range(7, 1000, 10)) + 1, 100]
     assert result["actions"]["default.tip"] in {"DIFFERENTIAL", "FULL"}
     assert result["actions"]["default.base"] != "NO_DATA"
+
+
+def test_the_tests_of_the_core_pass_on_a_cluster(
+    cluster: Cluster, tmp_path: Path, postgres_server: PostgresServer
+) -> None:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "spark-defaults.conf").write_text(DEFAULTS)
+    environment = os.environ | {
+        "HEADRACE_MASTER": cluster.master,
+        "HEADRACE_DRIVER_MEMORY": "1g",
+        SERVER: postgres_server.url("").removesuffix("/"),
+        "SPARK_CONF_DIR": str(tmp_path / "conf"),
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "tests.on_cluster", "-p", "no:cacheprovider", *CORE],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=1400,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-1000:]
+    passed = re.search(r"(\d+) passed", done.stdout)
+    assert passed is not None
+    assert int(passed[1]) >= 50

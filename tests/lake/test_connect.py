@@ -168,3 +168,18 @@ def test_a_table_dropped_while_another_thread_looks_is_gone(
     lake.sql("CREATE TABLE doomed (id INT, name STRING) USING delta")
     lake.sql("INSERT INTO doomed VALUES (7, 'x')")
     assert rows(lake, "SELECT * FROM doomed") == [(7, "x")]
+
+
+def test_a_closed_lake_leaves_nothing_of_its_tables_in_the_jvm(tmp_path: Path) -> None:
+    """A process that opens one lake after another, as these tests do, would fill its heap."""
+    held = []
+    for number in range(3):
+        with headrace.connect(warehouse=tmp_path / f"lake{number}", spark_conf=SMALL) as hr:
+            hr.sql("CREATE TABLE t (id INT) USING delta")
+            hr.sql("INSERT INTO t VALUES (1)")
+            assert rows(hr, "SELECT id FROM t") == [(1,)]
+            jvm: Any = hr.spark._jvm
+            logs = getattr(getattr(jvm.org.apache.spark.sql.delta, "DeltaLog$"), "MODULE$")
+            held.append(logs.cacheSize())
+    assert held[-1] > 0
+    assert logs.cacheSize() == 0

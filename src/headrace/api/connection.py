@@ -267,6 +267,8 @@ class Headrace:
             self._closed = True
             self._scheduler.close()
             self._refresher.sources.pins.close()
+            if self._lake is not None:
+                self._lake.close()
             decoded_columns.forget()
             if self._webhook is not None:
                 self._webhook.close()

@@ -11,10 +11,11 @@ import logging
 import os
 import threading
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -63,6 +64,14 @@ class Lake:
         # What comes or goes from the look on is for the next one: a table dropped meanwhile may have been
         # registered again from its last files.
         self._seen = state
+
+    def close(self) -> None:
+        """Give back what Delta keeps of tables for an hour; other lakes of the process read theirs again."""
+        jvm: Any = self._spark._jvm
+        # A JVM that is gone has nothing to give back.
+        with suppress(Py4JError):
+            if jvm is not None:
+                jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
 
     def _apply_all(self, relations: Iterable[Relation]) -> None:
         """Make what can be made, each after those it reads; who reads the rest meets Spark's own error.

@@ -257,6 +257,9 @@ def test_a_run_from_cron_prunes_the_history(hr: Headrace) -> None:
     hr.catalog.record_refresh(base, state=RefreshState.COMPLETED, started_at=datetime.now(UTC))
     hr.run_once()
     assert forgotten in {record.id for record in hr.catalog.history(base)}, "a process prunes rarely"
-    with headrace.connect(warehouse=hr.settings.warehouse, spark_conf=SMALL) as another:
+    known = hr.settings
+    with headrace.connect(
+        warehouse=known.warehouse, catalog_url=known.catalog_url, spark_conf=SMALL
+    ) as another:
         another.run_once()
     assert forgotten not in {record.id for record in hr.catalog.history(base)}

@@ -189,8 +189,7 @@ class Leases:
     def _release_quietly(self, lease: Lease) -> None:
         try:
             self.release_lease(lease)
-        except Exception as error:  # noqa: BLE001
-            # The block's own result or error must not be replaced: an unreleased lease ends by itself.
+        except Exception as error:  # noqa: BLE001 - it must not replace the block's own result or error
             _log.warning("The lock on %s ends only by itself: %s", lease.name, error)
 
 

@@ -37,7 +37,7 @@ def picks_among_equals(root: Node) -> str | None:
     >>> loose = Project(scan, (("k", exp.Collate(this=col("a"), expression=exp.var("UTF8_LCASE"))),))
     >>> exact = exp.Collate(this=col("k"), expression=exp.var("UTF8_BINARY"))
     >>> picks_among_equals(Project(Aggregate(loose, ("k",)), (("shown", exact),)))
-    'DISTINCT'
+    'GROUP BY, DISTINCT or UNION'
     """
     collated: set[str] = set()
     for node in walk(root):
@@ -58,7 +58,8 @@ def _picks(node: Node, root: Node, collated: Set[str]) -> Iterator[str]:
         case Aggregate():
             yield from _shown((item for _, item in node.aggregates), collated)
             if _is_read_above(node, root, collated & set(node.keys)):
-                yield "GROUP BY" if node.aggregates else "DISTINCT"
+                # A GROUP BY whose counts nothing reads is planned as DISTINCT is, and so is UNION.
+                yield "GROUP BY" if node.aggregates else "GROUP BY, DISTINCT or UNION"
         case Window():
             yield from _shown((window_function(item) for _, item in node.items), collated)
             if _is_read_above(node, root, collated & set(node.columns)):

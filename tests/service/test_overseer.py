@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.catalog import Action, Catalog, sqlite_url
+from headrace.catalog import Action, Catalog, Status, sqlite_url
 from headrace.refresh.result import RefreshResult
 from headrace.scheduler.overseer import Overseer
 from headrace.scheduler.plan import Plan
@@ -122,6 +122,26 @@ def test_a_table_that_was_never_loaded_is_late_too(catalog: Catalog) -> None:
         overseer.look(shop.network, shop.tables, now=NOON + timedelta(seconds=seconds), since=NOON)
     assert kinds(catalog) == ["lag_exceeded"]
     assert "it was never loaded" in catalog.alerts()[0].message
+
+
+def test_a_run_of_a_cron_expression_that_was_missed_is_told_half_way_to_the_next(catalog: Catalog) -> None:
+    overseer = Overseer(catalog)
+    shop = Shop({"a": "orders"}, table("a", "CRON '0 * * * *'", data_timestamp=NOON - timedelta(minutes=59)))
+
+    def look(minutes: float, *, since: float = -60, **fields: object) -> list[str]:
+        tables = {A: replace(shop.tables[A], **fields)}
+        moment = NOON + timedelta(minutes=minutes)
+        overseer.look(shop.network, tables, now=moment, since=NOON + timedelta(minutes=since))
+        return kinds(catalog)
+
+    assert look(29) == []
+    assert look(31, since=2) == [], "nobody was there when it was to run"
+    assert look(31, status=Status.SUSPENDED) == []
+    assert look(31) == look(45) == ["lag_exceeded"]
+    message = catalog.alerts()[0].message
+    assert "the run of 2026-03-03T12:00:00+00:00 has not brought it up to date" in message
+    assert look(50, data_timestamp=NOON) == look(89, data_timestamp=NOON) == ["lag_exceeded"]
+    assert look(91, data_timestamp=NOON) == ["lag_exceeded"] * 2
 
 
 def test_a_schedule_that_cannot_be_read_concerns_its_table_alone(catalog: Catalog) -> None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from headrace.catalog import Action, Alert, Catalog, RefreshState, Status, StreamTable
 from headrace.observe.metrics import Metrics
 from headrace.scheduler.clock import canonical_period, find_runs, is_ahead
+from headrace.scheduler.late import Allowance, allowance
 from headrace.scheduler.network import Network
 from headrace.scheduler.pace import RECENT, SHORTEST_TROUBLE, doublings_for, is_too_slow, shows_pace
 from headrace.scheduler.report import Outcome
-from headrace.scheduler.schedule import Cron, Every
+from headrace.scheduler.schedule import Cron, Every, Schedule
 from headrace.scheduler.tick import Tick
 from headrace.sql.names import TableName
 
@@ -76,20 +77,14 @@ class Overseer:
         self._look_ahead(tables, now)
         self._look_at_schedules(network)
         for name, table in tables.items():
-            schedule = network.schedules[name]
-            if not isinstance(schedule, Every):
-                continue
             stamp = table.data_timestamp or table.created_at
-            age = (now - stamp).total_seconds()
-            is_late = age > schedule.seconds and table.status is not Status.SUSPENDED
+            allowed = allowance(network.schedules[name], stamp)
+            is_late = allowed is not None and now > allowed.until and table.status is not Status.SUSPENDED
             # After a time without a service everything is old; that is no news.
-            if is_late and name not in self._late and (now - since).total_seconds() > schedule.seconds:
+            if allowed and is_late and name not in self._late and now - since > allowed.length:
                 self._late.add(name)
-                message = f"{name} is {age:,.0f} s old and shall be at most {schedule.seconds:,.0f} s"
-                if table.data_timestamp is None:
-                    message += ": it was never loaded"
-                since_late = stamp + timedelta(seconds=schedule.seconds)
-                self._catalog.raise_alert_once("lag_exceeded", message, name, now=now, since=since_late)
+                message = _too_old(table, allowed, network.schedules[name], now)
+                self._catalog.raise_alert_once("lag_exceeded", message, name, now=now, since=allowed.until)
             if not is_late:
                 self._late.discard(name)
 
@@ -211,3 +206,13 @@ class Overseer:
 
     def _count_alert(self, alert: Alert) -> None:
         self.metrics.add("alerts_total", kind=alert.kind)
+
+
+def _too_old(table: StreamTable, allowed: Allowance, schedule: Schedule, now: datetime) -> str:
+    age = (now - (table.data_timestamp or table.created_at)).total_seconds()
+    if isinstance(schedule, Cron):
+        which = f"the run of {allowed.since.isoformat()} has not brought it up to date"
+    else:
+        which = f"shall be at most {allowed.length.total_seconds():,.0f} s"
+    never = ": it was never loaded" if table.data_timestamp is None else ""
+    return f"{table.name} is {age:,.0f} s old and {which}{never}"

@@ -17,6 +17,7 @@ from headrace.catalog import RefreshState
 from headrace.scheduler.report import TickReport
 from headrace.scheduler.snapshot import Snapshot
 from headrace.scheduler.workers import Workers
+from headrace.sources import shared
 from tests.conftest import SMALL, holds, rows
 
 TABLES = ("base", "sums", "shares", "tip")
@@ -79,6 +80,38 @@ def test_a_run_without_changes_moves_all_tables_without_a_spark_job(hr: Headrace
     assert set(stamps(hr).values()) == {report.data_timestamp}
     assert not tracker.getJobIdsForGroup("quiet")
     assert not tracker.getActiveJobsIds()
+
+
+def test_a_source_is_read_once_for_tables_that_use_other_columns(
+    hr: Headrace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queries = {
+        "visitors": "SELECT DISTINCT who FROM visits",
+        "stays": "SELECT place, SUM(minutes) AS minutes FROM visits GROUP BY place",
+        "places": "SELECT id, place FROM visits WHERE place <> 'x'",
+    }
+    hr.sql("CREATE TABLE visits (id INT, who STRING, place STRING, minutes INT) USING delta")
+    hr.sql("INSERT INTO visits VALUES (1, 'a', 'x', 5), (2, NULL, 'y', 7), (3, 'b', 'y', 9)")
+    for name, query in queries.items():
+        hr.create_stream_table(name, query, refresh_mode="DIFFERENTIAL")
+    ran(hr)
+    reads, read = [], shared.read_changes
+    monkeypatch.setattr(shared, "read_changes", lambda *given: reads.append(given) or read(*given))
+    for write, changed in (
+        ("INSERT INTO visits VALUES (4, 'c', 'z', 1), (5, 'a', NULL, NULL)", {"visitors", "stays", "places"}),
+        ("UPDATE visits SET minutes = minutes + 1 WHERE id < 3", {"stays"}),
+        ("DELETE FROM visits WHERE id IN (2, 3)", {"visitors", "stays", "places"}),
+    ):
+        before = {name: rows(hr, f"SELECT * FROM {name}") for name in queries}
+        del reads[:]
+        hr.sql(write)
+        report = ran(hr)
+        assert {report[name].action for name in queries} == {"DIFFERENTIAL"}
+        assert len(reads) == 1
+        assert {name for name in queries if rows(hr, f"SELECT * FROM {name}") != before[name]} == changed
+        assert all(holds(hr, name) for name in queries)
+    for name in queries:
+        hr.drop_stream_table(name)
 
 
 def test_nothing_is_due_twice_in_one_period(hr: Headrace) -> None:

@@ -13,7 +13,9 @@ from deltalake import write_deltalake
 
 from headrace.catalog import SourceVersion
 from headrace.errors import HeadraceError
+from headrace.plan.hidden import WEIGHT
 from headrace.sources import shared
+from headrace.sources.changes import SourceChange
 from headrace.sources.delta import DeltaSource
 from headrace.sources.shared import SharedChanges
 from headrace.sql.names import TableName
@@ -62,6 +64,82 @@ def test_other_columns_and_versions_are_other_changes(source: DeltaSource, reads
     assert changes.read(NO_SPARK, source, at(source, 0), at(source, 2), ["b"]).columns == ("b",)
     assert changes.read(NO_SPARK, source, at(source, 1), at(source, 2), ["b"]).gained == 1
     assert reads == [0, 0, 1]
+
+
+BOTH = {(TableName("s", "t"), 0): ("a", "b")}
+
+
+def rows_of(change: SourceChange) -> list[dict[str, Any]]:
+    assert change.rows is not None
+    return sorted(change.rows.to_pylist(), key=str)
+
+
+def test_what_several_tables_are_about_to_need_is_read_once(source: DeltaSource, reads: list[int]) -> None:
+    """Two files of three rows are taken back, and the third has a row that differs in b alone."""
+    write_deltalake(source.location, pa.table({"a": [1, 7], "b": [5, 7]}), mode="overwrite")
+    old, new = at(source, 0), at(source, 3)
+    alone = {name: SharedChanges().read(NO_SPARK, source, at(source, 2), new, [name]) for name in "ab"}
+    del reads[:]
+    changes = SharedChanges()
+    with changes.expecting({(TableName("s", "t"), 2): ("a", "b")}), ThreadPoolExecutor(8) as pool:
+        asked = [
+            (name, pool.submit(changes.read, NO_SPARK, source, at(source, 2), new, [name]))
+            for name in "ab" * 8
+        ]
+        for name, one in asked:
+            found = one.result()
+            assert rows_of(found) == rows_of(alone[name])
+            assert (found.gained, found.lost, found.only_adds) == (
+                alone[name].gained,
+                alone[name].lost,
+                False,
+            )
+            assert found.columns == (name,)
+            assert found.schema == alone[name].schema
+        assert rows_of(asked[0][1].result()) == [
+            {"a": 0, WEIGHT: -1},
+            {"a": 2, WEIGHT: -1},
+            {"a": 7, WEIGHT: 1},
+        ]
+        assert reads == [2]
+        changes.read(NO_SPARK, source, old, new, ["a"])
+        assert reads == [2, 0], "nobody else reads from there on"
+    changes.read(NO_SPARK, source, at(source, 1), new, ["a"])
+    assert reads == [2, 0, 1]
+
+
+def test_what_changed_for_others_alone_is_no_change(source: DeltaSource) -> None:
+    write_deltalake(source.location, pa.table({"a": [0, 1, 2], "b": [8, 8, 8]}), mode="overwrite")
+    changes = SharedChanges()
+    with changes.expecting({(TableName("s", "t"), 2): ("a", "b")}):
+        assert changes.read(NO_SPARK, source, at(source, 2), at(source, 3), ["a"]).is_empty
+        assert rows_of(changes.read(NO_SPARK, source, at(source, 2), at(source, 3), ["b"])) == [
+            {"b": 0, WEIGHT: -1},
+            {"b": 1, WEIGHT: -1},
+            {"b": 2, WEIGHT: -1},
+            {"b": 8, WEIGHT: 3},
+        ]
+
+
+def test_a_column_that_another_table_misses_concerns_that_one_alone(
+    source: DeltaSource, reads: list[int]
+) -> None:
+    changes = SharedChanges()
+    with changes.expecting({(TableName("s", "t"), 0): ("a", "gone")}):
+        for _ in range(2):
+            assert changes.read(NO_SPARK, source, at(source, 0), at(source, 2), ["a"]).gained == 2
+        with pytest.raises(HeadraceError, match="gone"):
+            changes.read(NO_SPARK, source, at(source, 0), at(source, 2), ["gone"])
+    assert reads == [0, 0, 0], "of both columns, of one, and of the other, each once"
+
+
+def test_what_is_too_large_to_keep_is_read_by_each(source: DeltaSource, reads: list[int]) -> None:
+    changes = SharedChanges(most_bytes=60)
+    with changes.expecting(BOTH):
+        for name in "ab":
+            assert changes.read(NO_SPARK, source, at(source, 0), at(source, 2), [name]).gained == 2
+    assert len(reads) == 4
+    assert changes.size <= 60
 
 
 def test_a_copied_folder_has_changes_of_its_own(source: DeltaSource, tmp_path: Path) -> None:

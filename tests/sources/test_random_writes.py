@@ -12,7 +12,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from headrace.catalog import SourceVersion
-from headrace.sources.changes import Limits, read_changes
+from headrace.plan.hidden import WEIGHT
+from headrace.sources.changes import Limits, SourceChange, read_changes
 from headrace.sources.delta import DeltaSource
 from headrace.sql.names import TableName
 
@@ -121,7 +122,30 @@ def change(source: DeltaSource, old: int, new: int, limits: Limits) -> list[tupl
     assert len({text for text, _ in rows}) == len(rows)
     assert all(weight for _, weight in rows)
     assert found.only_adds == all(weight > 0 for _, weight in rows)
+    for some in (("x", "k"), ("v",)):
+        assert Counter(netted(found.over(some))) == projected(found, some)
     return rows
+
+
+def netted(found: SourceChange) -> dict[str, int]:
+    assert found.rows is not None
+    rows = found.rows.to_pylist()
+    net = {repr([row[name] for name in found.columns]): row[WEIGHT] for row in rows}
+    assert len(net) == len(rows)
+    assert (found.gained, found.lost) == (
+        sum(weight for weight in net.values() if weight > 0),
+        -sum(weight for weight in net.values() if weight < 0),
+    )
+    return net
+
+
+def projected(found: SourceChange, columns: tuple[str, ...]) -> Counter[str]:
+    """Sum the weights of a change by some of its columns, and leave out what is nothing."""
+    assert found.rows is not None
+    net: Counter[str] = Counter()
+    for row in found.rows.to_pylist():
+        net[repr([row[name] for name in columns])] += row[WEIGHT]
+    return Counter({text: weight for text, weight in net.items() if weight})
 
 
 def contents(location: str, version: int) -> Counter[str]:

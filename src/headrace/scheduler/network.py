@@ -25,6 +25,8 @@ class Network:
     schedules: Mapping[TableName, Schedule]
     read_views: frozenset[TableName]
     immediate: frozenset[TableName]
+    columns_read: Mapping[TableName, Mapping[TableName, tuple[str, ...]]] = field(default_factory=dict)
+    """Which columns of which sources each table reads."""
     unreadable: Mapping[TableName, HeadraceError] = field(default_factory=dict)
 
     @cached_property
@@ -54,11 +56,15 @@ def build_network(tables: Iterable[StreamTable], dependencies: Iterable[Dependen
     tables, dependencies = list(tables), list(dependencies)
     schedules, unreadable = _read_schedules(tables)
     edges = [(edge.stream_table, edge.source) for edge in dependencies if edge.kind != "VIEW"]
+    columns_read: dict[TableName, dict[TableName, tuple[str, ...]]] = {}
+    for edge in dependencies:
+        columns_read.setdefault(edge.stream_table, {})[edge.source] = edge.columns_used
     return Network(
         graph=build_graph([table.name for table in tables], edges),
         schedules=schedules,
         read_views=frozenset(edge.stream_table for edge in dependencies if edge.kind == "VIEW"),
         immediate=frozenset(table.name for table in tables if table.refresh_mode is RefreshMode.IMMEDIATE),
+        columns_read=columns_read,
         unreadable=unreadable,
     )
 

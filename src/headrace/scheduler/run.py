@@ -23,6 +23,7 @@ from headrace.scheduler.network import Network, Networks
 from headrace.scheduler.overseer import Overseer
 from headrace.scheduler.plan import Plan, plan_due, plan_tables
 from headrace.scheduler.quiet import REASON, find_quiet
+from headrace.scheduler.readers import find_readers
 from headrace.scheduler.report import Outcome, TickReport, join_reports
 from headrace.scheduler.retry import Retries
 from headrace.scheduler.tick import Tick
@@ -151,8 +152,10 @@ class Scheduler:
         tick = Tick(plan, network, pins, before=before, full=full, patience=patience)
         quiet = find_quiet(network, tables, [name for name in plan.tables if name not in tick.full], pins)
         self._settle_quiet(tick, tables, quiet)
-        with ExitStack() as locks:
-            self._lock_diamonds(tick, locks)
+        readers = find_readers(network, tables, tick.open)
+        with ExitStack() as held:
+            held.enter_context(self._refresher.sources.changes.expecting(readers))
+            self._lock_diamonds(tick, held)
             yield tick
 
     def close(self) -> None:

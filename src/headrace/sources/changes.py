@@ -95,6 +95,13 @@ class SourceChange:
             return self.frame
         return arrow_frame(spark, self.rows, self.schema)
 
+    def over(self, columns: Sequence[str]) -> SourceChange:
+        """Give what some of its columns gained and lost, of a change that the driver holds."""
+        assert self.rows is not None
+        rows = consolidate(self.rows.select([*columns, WEIGHT]))
+        schema = StructType([self.schema[name] for name in (*columns, WEIGHT)])
+        return _held_change(rows, columns, schema, self.method)
+
 
 @dataclass(frozen=True)
 class _Range:
@@ -223,6 +230,12 @@ def _read_on_driver(
 ) -> SourceChange:
     wanted = Wanted.of(span.after, columns, fields)
     rows = consolidate(read_rows(span.source.location, difference, wanted))
+    method = FEED if difference.change_files else FILES
+    return _held_change(rows, columns, spark_schema(columns, fields), method)
+
+
+def _held_change(rows: pa.Table, columns: Sequence[str], schema: StructType, method: str) -> SourceChange:
+    """Describe a change of which the driver holds all rows, netted out."""
     weights = rows[WEIGHT]
     gained = pc.sum(pc.if_else(pc.greater(weights, 0), weights, 0)).as_py() or 0
     lost = pc.sum(pc.if_else(pc.less(weights, 0), pc.negate(weights), 0)).as_py() or 0
@@ -233,9 +246,9 @@ def _read_on_driver(
         gained=gained,
         lost=lost,
         only_adds=lost == 0,
-        method=FEED if difference.change_files else FILES,
+        method=method,
         place=DRIVER,
-        schema=spark_schema(columns, fields),
+        schema=schema,
     )
 
 
@@ -270,17 +283,7 @@ def _read_in_spark(
 
 
 def _empty_change(columns: Sequence[str], fields: Sequence[Field]) -> SourceChange:
-    return SourceChange(
-        columns=tuple(columns),
-        rows=empty_rows(columns, fields),
-        frame=None,
-        gained=0,
-        lost=0,
-        only_adds=True,
-        method=FILES,
-        place=DRIVER,
-        schema=spark_schema(columns, fields),
-    )
+    return _held_change(empty_rows(columns, fields), columns, spark_schema(columns, fields), FILES)
 
 
 def history_lost(source: DeltaSource, reason: str) -> HeadraceError:

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from pyspark.sql import SparkSession
 
 from headrace.catalog import SourceVersion
+from headrace.errors import HeadraceError
 from headrace.sources.changes import SourceChange, read_changes
 from headrace.sources.delta import DeltaSource
+from headrace.sql.names import TableName
 
 _MOST_BYTES = 64 << 20
+
+Readers: TypeAlias = Mapping[tuple[TableName, int], tuple[str, ...]]
+"""The columns that all tables of a tick together read of each source, from the same version on."""
 
 # A table copied as a folder keeps its identity, and goes its own way from there.
 _Key = tuple[str, str, int, str | None, int, str | None, tuple[str, ...]]
@@ -25,6 +32,30 @@ class _Entry:
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     change: SourceChange | None = None
+    is_of_no_use: bool = False
+    """Whether the columns of all readers together cannot be held, so that each reads its own."""
+
+
+@dataclass(frozen=True)
+class _Span:
+    """A source between two versions."""
+
+    spark: SparkSession
+    source: DeltaSource
+    old: SourceVersion
+    new: SourceVersion
+
+    def key(self, columns: Sequence[str]) -> _Key:
+        return (
+            self.source.location,
+            self.new.table_id,
+            *(self.old.version, self.old.commit),
+            *(self.new.version, self.new.commit),
+            tuple(columns),
+        )
+
+    def read(self, columns: Sequence[str]) -> SourceChange:
+        return read_changes(self.spark, self.source, self.old, self.new, columns)
 
 
 class SharedChanges:
@@ -34,6 +65,18 @@ class SharedChanges:
         self._most_bytes = most_bytes
         self._lock = threading.Lock()
         self._kept: OrderedDict[_Key, _Entry] = OrderedDict()
+        self._expected: list[Readers] = []
+
+    @contextmanager
+    def expecting(self, readers: Readers) -> Iterator[None]:
+        """Read at once what several tables are about to need, though each needs other columns of it."""
+        with self._lock:
+            self._expected.append(readers)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._expected = [one for one in self._expected if one is not readers]
 
     def read(
         self,
@@ -44,33 +87,61 @@ class SharedChanges:
         columns: Sequence[str],
     ) -> SourceChange:
         """Give what columns of a source gained and lost between two versions."""
+        span = _Span(spark, source, old, new)
         if old.table_id != new.table_id:
-            return read_changes(spark, source, old, new, columns)
-        key = (
-            source.location,
-            new.table_id,
-            *(old.version, old.commit),
-            *(new.version, new.commit),
-            tuple(columns),
-        )
-        with self._lock:
-            entry = self._kept.setdefault(key, _Entry())
-            self._kept.move_to_end(key)
+            return span.read(columns)
+        entry = self._entry(span.key(columns))
         with entry.lock:
             if entry.change is None:
-                change = read_changes(spark, source, old, new, columns)
+                change = self._of_all_readers(span, columns) or span.read(columns)
                 if change.rows is None:
-                    self._forget(key)
+                    self._forget(span.key(columns))
                     return change
                 entry.change = change
                 self._shrink()
             return entry.change
+
+    def _of_all_readers(self, span: _Span, columns: Sequence[str]) -> SourceChange | None:
+        """Take some columns of the change that is read for all readers; None where there is no such one."""
+        readers = self._columns_of_readers(span)
+        together = tuple(dict.fromkeys((*readers, *columns)))
+        if not readers or len(together) == len(columns):
+            return None
+        # Whoever waits for this lock has that of fewer columns, so that nobody waits in a circle.
+        entry = self._entry(span.key(together))
+        with entry.lock:
+            if entry.change is None and not entry.is_of_no_use:
+                entry.change = self._read_together(span, together)
+                entry.is_of_no_use = entry.change is None
+                self._shrink()
+            change = entry.change
+        return None if change is None else change.over(columns)
+
+    def _read_together(self, span: _Span, columns: Sequence[str]) -> SourceChange | None:
+        try:
+            change = span.read(columns)
+        except HeadraceError:
+            # A column that one reader misses is for that reader to tell.
+            return None
+        is_held = change.rows is not None and change.rows.nbytes <= self._most_bytes // 2
+        return change if is_held else None
+
+    def _columns_of_readers(self, span: _Span) -> list[str]:
+        of = (span.source.name, span.old.version)
+        with self._lock:
+            return [column for readers in self._expected for column in readers.get(of, ())]
 
     @property
     def size(self) -> int:
         """The bytes that are kept."""
         with self._lock:
             return sum(_size(entry) for entry in self._kept.values())
+
+    def _entry(self, key: _Key) -> _Entry:
+        with self._lock:
+            entry = self._kept.setdefault(key, _Entry())
+            self._kept.move_to_end(key)
+            return entry
 
     def _forget(self, key: _Key) -> None:
         with self._lock:

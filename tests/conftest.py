@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 import headrace
 from headrace import Headrace
+from headrace.catalog import Action, RefreshState
 from headrace.refresh.result import RefreshResult
 from headrace.refresh.verify import verify
 
@@ -77,3 +79,15 @@ def holds(hr: Headrace, name: str) -> bool:
 def rows(hr: Headrace, query: str) -> list[tuple[object, ...]]:
     """Run a query and give its rows in a fixed order."""
     return sorted((tuple(row) for row in hr.sql(query).collect()), key=repr)
+
+
+def note_slow_change(hr: Headrace, name: str) -> None:
+    """Let the history say that a change took a minute."""
+    hr.catalog.record_refresh(
+        hr.qualify(name),
+        state=RefreshState.COMPLETED,
+        started_at=datetime.now(UTC) - timedelta(minutes=1),
+        action=Action.DIFFERENTIAL,
+        reason="a source changed",
+        details={"change_rows": 1},
+    )

@@ -21,7 +21,7 @@ from headrace.storage.layout import CHECKPOINT_INTERVAL
 from headrace.storage.maintain import Upkeep
 from headrace.storage.marker import read_marker
 from headrace.storage.table import Storage
-from tests.conftest import holds, refreshed, rows
+from tests.conftest import holds, note_slow_change, refreshed, rows
 
 TOTALS = "SELECT customer, SUM(amount) AS total FROM orders GROUP BY customer"
 
@@ -120,7 +120,7 @@ def test_a_full_refresh_that_changes_nothing_writes_nothing(totals: Headrace) ->
     totals.sql("CREATE STREAM TABLE rich REFRESH MODE DIFFERENTIAL AS SELECT customer FROM totals")
     log, before = storage_of(totals, "totals").log, rows(totals, "SELECT * FROM totals")
     version = log.newest_version()
-    totals.sql("UPDATE orders SET id = id + 10")
+    totals.sql("INSERT INTO orders VALUES (7, 1, 0)")
     result = refreshed(totals, "totals")
     assert (result.action, result.rows_inserted, result.rows_deleted) == ("FULL", 0, 0)
     assert result.reason.endswith("nothing: the result is what is stored")
@@ -134,6 +134,37 @@ def test_a_full_refresh_that_changes_nothing_writes_nothing(totals: Headrace) ->
     assert (result.action, result.rows_inserted) == ("FULL", 3)
     assert rows(totals, "SELECT * FROM totals") != before
     assert log.newest_version() == (version or 0) + 1
+
+
+def test_columns_that_a_recomputed_query_does_not_use_make_no_change(totals: Headrace) -> None:
+    totals.sql(
+        "CREATE STREAM TABLE files REFRESH MODE FULL AS SELECT customer, input_file_name() AS f FROM orders"
+    )
+    log, before = storage_of(totals, "totals").log, rows(totals, "SELECT * FROM files")
+    version = log.newest_version()
+    totals.sql("UPDATE orders SET id = id + 10")
+    result = refreshed(totals, "totals")
+    assert (result.action, result.reason) == ("NO_DATA", "no column that the query uses changed")
+    assert (result.frontier["default.orders"].version, result.spark_jobs) == (2, 0)
+    assert log.newest_version() == version
+    assert refreshed(totals, "totals").reason == "no source changed"
+    assert totals.refresh_stream_table("files").action == "FULL", "it names the files, which are others now"
+    assert rows(totals, "SELECT * FROM files") != before
+
+    totals.sql("UPDATE orders SET id = id + 10, amount = amount + 1 WHERE customer = 2")
+    assert refreshed(totals, "totals").action == "FULL"
+    assert log.newest_version() == (version or 0) + 1
+
+
+def test_a_choice_to_recompute_looks_at_the_columns_in_use(shop: Headrace) -> None:
+    shop.sql(f"CREATE STREAM TABLE totals AS {TOTALS}")
+    shop._refresher.use(shop._refresher._settings.model_copy(update={"change_ratio_threshold": 0.0}))
+    for write, action in (("id = id + 10", "NO_DATA"), ("id = id + 10, amount = amount + 1", "FULL")):
+        before = rows(shop, "SELECT * FROM totals")
+        note_slow_change(shop, "totals")
+        shop.sql(f"UPDATE orders SET {write}")
+        assert refreshed(shop, "totals").action == action
+        assert (rows(shop, "SELECT * FROM totals") != before) == (action == "FULL")
 
 
 def test_a_full_refresh_puts_right_what_is_damaged(totals: Headrace) -> None:

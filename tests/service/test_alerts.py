@@ -10,8 +10,7 @@ import pytest
 
 import headrace
 from headrace import Headrace, HeadraceError
-from headrace.catalog import Action, RefreshState
-from tests.conftest import SMALL, holds, rows
+from tests.conftest import SMALL, holds, note_slow_change, rows
 from tests.service.test_observe import Receiver
 
 
@@ -27,18 +26,6 @@ def sums(lake: Headrace) -> Headrace:
 
 def alerts(hr: Headrace, kind: str) -> list[str]:
     return sorted(str(alert.stream_table) for alert in hr.catalog.alerts() if alert.kind == kind)
-
-
-def note_slow_change(hr: Headrace, name: str) -> None:
-    """Let the history say that a change took a minute."""
-    hr.catalog.record_refresh(
-        hr.qualify(name),
-        state=RefreshState.COMPLETED,
-        started_at=datetime.now(UTC) - timedelta(minutes=1),
-        action=Action.DIFFERENTIAL,
-        reason="sales changed",
-        details={"change_rows": 1},
-    )
 
 
 def test_recomputing_in_place_of_changing_is_told_once(sums: Headrace) -> None:

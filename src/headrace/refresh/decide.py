@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pyspark.sql import SparkSession
+
 from headrace.catalog import Action, Catalog, RefreshMode
 from headrace.config import Settings
 from headrace.errors import HeadraceError
@@ -11,8 +13,17 @@ from headrace.refresh.estimate import Estimates
 from headrace.refresh.failure import storage_missing
 from headrace.refresh.task import Decision, Task
 from headrace.refresh.watch import why_reinitialize
+from headrace.sources.changes import estimate_changes
 from headrace.sources.registry import Sources
 from headrace.sql.names import TableName
+
+# A change is looked at before recomputing while its files have at most so many bytes, and it has at most so
+# many rows or this part of its source.
+_FEW_BYTES = 32 << 20
+_FEW_CHANGED = 50_000
+_PART = 0.25
+# Why a query may be recomputed though its result follows from values, if not from those in its sources alone.
+_OF_VALUES = frozenset({"recursive_cte", "time_function", "session_function"})
 
 
 class Decider:
@@ -20,12 +31,14 @@ class Decider:
 
     def __init__(
         self,
+        spark: SparkSession,
         catalog: Catalog,
         settings: Settings,
         sources: Sources,
         definitions: Definitions,
         estimates: Estimates,
     ) -> None:
+        self._spark = spark
         self._catalog = catalog
         self.settings = settings
         self._sources = sources
@@ -53,7 +66,8 @@ class Decider:
                 return decision
         if task.analysis.time_dependent:
             return Decision(Action.FULL, "the query depends on the current time")
-        return Decision(Action.NO_DATA, "no source changed")
+        what = "no column that the query uses changed" if changed else "no source changed"
+        return Decision(Action.NO_DATA, what)
 
     def _decide_on_changes(
         self, task: Task, changed: list[TableName], redescribed: list[TableName]
@@ -68,6 +82,8 @@ class Decider:
         if not changed:
             return None
         if table.effective_mode == "FULL":
+            if self._reaches_nothing(task, changed):
+                return None
             return Decision(Action.FULL, f"{what}; {table.mode_reason}")
         plan = self._definitions.plan(table, task.analysis)
         try:
@@ -79,10 +95,37 @@ class Decider:
         if table.refresh_mode is RefreshMode.AUTO:
             threshold = self.settings.change_ratio_threshold
             cheaper, remark = choose_full(self._catalog, table, figures, threshold)
+            if cheaper and self._reaches_nothing(task, changed):
+                return None
             if cheaper:
                 return Decision(Action.FULL, f"{what}; {cheaper}", figures=figures, is_choice=True)
             what = f"{what}; {remark}" if remark else what
         return Decision(Action.DIFFERENTIAL, what, tuple(changed), figures=figures)
+
+    def _reaches_nothing(self, task: Task, changed: list[TableName]) -> bool:
+        """Tell whether no column that the query uses changed, where that is soon found out.
+
+        It is worth a small part of what recomputing takes, for which all of the sources is read. What
+        depends on more than values, as on the files that hold them, is computed anew.
+        """
+        if any(one.code not in _OF_VALUES for one in self._definitions.refusals(task.analysis)):
+            return False
+        frontier = task.table.frontier or {}
+        try:
+            for name in changed:
+                source, old, new = self._sources.find(name), frontier[str(name)], task.frontier[str(name)]
+                estimate = estimate_changes(source, old, new)
+                most = max(_FEW_CHANGED, _PART * (self._estimates.rows_of(name, new) or 0))
+                if estimate.rows > most or estimate.bytes > _FEW_BYTES:
+                    return False
+                columns = task.analysis.sources[name]
+                if not self._sources.changes.read(self._spark, source, old, new, columns).is_empty:
+                    return False
+        except HeadraceError as error:
+            if error.code != "history_lost":
+                raise
+            return False
+        return True
 
 
 def load_anew(lost: HeadraceError) -> Decision:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.catalog import Catalog
+from headrace.catalog import Catalog, SourceVersion
 from headrace.delta.statements import Route, change_statements
 from headrace.plan.build import Plan
 from headrace.refresh.choice import Figures, gather, measured_of
@@ -28,12 +28,16 @@ class Estimates:
         for name in changed:
             source, now = self._sources.find(name), task.frontier[str(name)]
             change_rows += estimate_changes(source, old[str(name)], now).rows
-            source_rows += self._row_counts.of(source, now) or 0
+            source_rows += self.rows_of(name, now) or 0
         measured = measured_of(self._catalog, task.table)
         route = next(change_statements(plan, frozenset(changed)), None)
         by_group = route is not None and route.route is Route.REPLACEMENT
         in_sources = self._rows_in_sources(task)
         return gather(change_rows, source_rows, measured, in_sources, whole_groups=by_group)
+
+    def rows_of(self, name: TableName, at: SourceVersion) -> int | None:
+        """Count the rows of a source; None where it does not say."""
+        return self._row_counts.of(self._sources.find(name), at)
 
     def of_full(self, task: Task, decision: Decision) -> dict[str, object]:
         """What is kept of a full refresh, so that later ones know how much of its time was its own."""
@@ -46,7 +50,7 @@ class Estimates:
         """Count the rows of all sources; None where one of them does not say."""
         total = 0
         for name in task.analysis.sources:
-            rows = self._row_counts.of(self._sources.find(name), task.frontier[str(name)])
+            rows = self.rows_of(name, task.frontier[str(name)])
             if rows is None:
                 return None
             total += rows

@@ -306,6 +306,23 @@ def test_averages_are_rounded_as_spark_rounds_them() -> None:
     assert found["a"].to_pylist() == [Decimal("0.013333"), Decimal("-0.013333")]
 
 
+def test_wide_decimals_are_compared_where_rounding_makes_no_difference() -> None:
+    """No type has room for both sides: Spark rounds the longer one, as it is set."""
+    narrow, wide = pa.decimal128(36, 2), pa.decimal128(38, 6)
+    condition = parse_one("a > b", dialect=VerbatimSpark)
+
+    def compared(*pairs: tuple[str | None, str | None]) -> list[bool | None]:
+        sides = [[None if one is None else Decimal(one) for one in side] for side in zip(*pairs, strict=True)]
+        rows = pa.table({"a": pa.array(sides[0], narrow), "b": pa.array(sides[1], wide)})
+        assert value_of(condition, rows.slice(0, 0)).to_pylist() == []
+        return value_of(condition, rows).to_pylist()
+
+    assert compared(("2", "1.999901"), ("2", "2"), (None, "1"), ("1", "1.5")) == [True, False, None, False]
+    assert compared((None, "1"), ("1", None)) == [None, None]
+    with pytest.raises(NotInArrow, match="digits"):
+        compared(("2", "1.999999"))
+
+
 def test_rows_without_columns_are_left_to_spark() -> None:
     random, database = Random(3), Database(TYPED, {})
     database.change({"t": random_change(random, database, "t"), "d": Counter({(1, Decimal(1)): 3})})

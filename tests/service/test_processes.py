@@ -18,8 +18,12 @@ import headrace
 from headrace import Headrace
 from tests.conftest import SMALL
 from tests.lake_algebra.play import stored_rows
+from tests.postgres import PostgresServer, postgres_server
 from tests.service.test_service import PATIENCE, running, until, verified
 
+__all__ = ["postgres_server"]
+
+WORKED = 'refreshes_total{action="DIFFERENTIAL",state="COMPLETED"}'
 RUN = "import sys; from headrace.cli import main; sys.argv = ['headrace', *sys.argv[1:]]; main()"
 
 
@@ -82,6 +86,59 @@ def test_two_services_of_different_settings_share_the_work(lake: Headrace, tmp_p
         for service in (one, two):
             assert 'action="DIFFERENTIAL"' in service.overseer.metrics.render(), "both must have worked"
     assert verified(lake, *names)
+
+
+def test_two_processes_share_one_database_until_one_is_killed(
+    tmp_path: Path, postgres_server: PostgresServer
+) -> None:
+    url, names = postgres_server.create_database(), [f"t{number}" for number in range(6)]
+    with headrace.connect(warehouse=tmp_path / "lake", catalog_url=url, spark_conf=SMALL) as lake:
+        lake.sql("CREATE TABLE sales (id INT, amount INT) USING delta")
+        lake.sql("INSERT INTO sales VALUES (1, 10)")
+        for number, name in enumerate(names):
+            query = f"SELECT id, amount + {number} AS amount FROM sales"
+            lake.create_stream_table(name, query, schedule="3 seconds", refresh_mode="DIFFERENTIAL")
+        first = {record.id for record in lake.catalog.history()}
+        process, address = start(tmp_path / "lake", "--catalog-url", url)
+        rest = drained(process)
+        try:
+            with running(lake) as ours:
+                for number in range(2, 30):
+                    write(lake, number, names)
+                    with urllib.request.urlopen(f"{address}/metrics", timeout=PATIENCE) as answer:
+                        theirs = answer.read().decode()
+                    if WORKED in theirs and WORKED in ours.overseer.metrics.render():
+                        break
+                else:
+                    raise AssertionError("both must have worked")
+                lake.spark.sql("INSERT INTO sales VALUES (100, 10)")
+                time.sleep(1)
+                process.kill()
+                process.wait(PATIENCE)
+                write(lake, 101, names)
+        finally:
+            process.kill()
+            process.wait(PATIENCE)
+            rest.join()
+        done = [
+            record
+            for record in lake.catalog.history(limit=10_000)
+            if record.id not in first and record.state == "COMPLETED" and record.action != "NO_DATA"
+        ]
+        moments = Counter((record.stream_table, record.data_timestamp) for record in done)
+        assert max(moments.values()) == 1, "no table is refreshed twice for one moment"
+        assert {record.action for record in done} == {"DIFFERENTIAL"}
+        assert verified(lake, *names)
+
+
+def write(lake: Headrace, number: int, names: list[str]) -> None:
+    """Add one row, and wait until all tables have it."""
+    lake.spark.sql(f"INSERT INTO sales VALUES ({number}, 10)")
+    for place, name in enumerate(names):
+        until(
+            lambda name=name, place=place: stored_rows(lake, name)[number, 10 + place] == 1,
+            f"{name} must follow",
+        )
 
 
 def test_a_service_stops_with_grace(lake: Headrace, tmp_path: Path) -> None:

@@ -95,6 +95,14 @@ QUERIES = {
     "collated window": "SELECT id, COUNT(*) OVER (PARTITION BY name COLLATE UTF8_LCASE) AS n FROM c",
     "self-join": "SELECT x.id, y.id AS yid FROM t x JOIN t y ON x.k = y.k AND x.a < y.a",
     "the same source twice": "SELECT k, a FROM t UNION ALL SELECT k, MAX(a) AS a FROM t GROUP BY k",
+    "hash of all columns": "SELECT id, hash(*) AS h FROM t",
+    "distinct rows by group": "SELECT k, COUNT(DISTINCT *) AS n FROM t GROUP BY k",
+    "stars of two sides": "SELECT t.id, xxhash64(u.*) AS h, concat_ws(',', 'of', t.*) AS x, "
+    "array(u.*, 0) AS y FROM t JOIN u ON t.k = u.k",
+    "stars but one column": "SELECT to_json(struct(* EXCEPT (s))) AS j, coalesce(* EXCEPT (id, s)) AS c "
+    "FROM t",
+    "groups by a star": "SELECT h % 3 AS g, COUNT(*) AS n FROM (SELECT hash(*) AS h FROM t) GROUP BY 1",
+    "a star in a window": "SELECT id, COUNT(*) OVER (PARTITION BY hash(*)) AS n FROM t",
     "float sums": "SELECT k, SUM(x) AS s, STDDEV(x) AS d FROM f GROUP BY k",
     "float sums in a join": "SELECT u.id, g.s FROM u JOIN (SELECT k, SUM(x) AS s FROM f GROUP BY k) g "
     "ON u.k = g.k",

@@ -136,6 +136,28 @@ def test_counting_rows_reads_no_column() -> None:
     assert "SELECT 1 AS" in analysis.expanded
 
 
+@pytest.mark.parametrize(
+    "item",
+    [
+        *(
+            "hash(*)",
+            "hash(o.*)",
+            "coalesce(NULL, *)",
+            "to_json(struct(*))",
+            "count(DISTINCT *)",
+            "count(*, 1)",
+        ),
+        *("count(*) OVER (PARTITION BY hash(*))", "array(* EXCEPT (id))"),
+    ],
+)
+def test_a_star_inside_an_expression_reads_every_column(item: str) -> None:
+    everything = ("id", "customer", "amount", "note")
+    for text in (f"SELECT id, {item} AS x FROM orders o", f"SELECT id FROM orders o ORDER BY {item}"):
+        analysis = run(text)
+        assert analysis.sources == {TableName("shop", "orders"): everything}
+        assert "* was expanded to the columns of today" in analysis.notices[0]
+
+
 def test_an_unknown_table_has_a_place_and_a_suggestion() -> None:
     with pytest.raises(HeadraceError) as caught:
         run("SELECT *\nFROM ordrs")

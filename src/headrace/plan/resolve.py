@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from sqlglot import exp
 
@@ -18,7 +18,8 @@ from headrace.plan.expressions import (
 )
 from headrace.plan.hidden import SUBQUERY
 from headrace.plan.literals import in_place_of_column, literal_of
-from headrace.plan.scope import Scope, Unplannable
+from headrace.plan.scope import Scope, Unplannable, Visible
+from headrace.sql.stars import is_counted, is_star
 
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ)
 
@@ -46,6 +47,8 @@ def resolve(
         match node:
             case exp.Column(parts=[name]) if shadows and name.name.lower() in shadows:
                 return wrap(shadows[name.name.lower()].copy())
+            case exp.Star() if not is_counted(node):
+                raise Unplannable("a star inside an expression")
             case exp.Column():
                 if isinstance(node.this, exp.Star):
                     raise Unplannable("a star inside an expression")
@@ -67,6 +70,8 @@ def resolve(
             return _note(context, environment, scope, "exists", node.expressions[0])
         if function_name(node) == "struct":
             return _named_struct(node, scope, again)
+        if isinstance(node, (exp.Anonymous, exp.Distinct)) and any(map(_is_for_columns, node.expressions)):
+            return _with_columns(node, scope, again)
         if isinstance(node, _COMPARISONS) and isinstance(node.expression, (exp.Any, exp.All)):
             return _quantified(context, environment, scope, node, again)
         return None
@@ -90,6 +95,27 @@ def _is_typed_literal(expression: exp.Expr) -> bool:
     return isinstance(expression, exp.Cast) and literal_of(expression.this) is not None
 
 
+def _is_for_columns(argument: exp.Expr) -> bool:
+    return is_star(argument) and not (isinstance(argument, exp.Star) and is_counted(argument))
+
+
+def _with_columns(node: exp.Expr, scope: Scope, again: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
+    """Write the columns that a star among arguments stands for.
+
+    Before: hash(1, t.*)
+    After:  hash(1, id_2, a)
+    """
+    arguments: list[exp.Expr] = []
+    for argument in node.expressions:
+        if is_star(argument):
+            arguments += [col(name) for _, name in columns_of_star(argument, scope)]
+        else:
+            arguments.append(again(argument))
+    written = node.copy()
+    written.set("expressions", arguments)
+    return written
+
+
 def _named_struct(node: exp.Expr, scope: Scope, again: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
     """STRUCT names its fields after its arguments' columns, whose names in the plan are others.
 
@@ -98,12 +124,8 @@ def _named_struct(node: exp.Expr, scope: Scope, again: Callable[[exp.Expr], exp.
     """
     fields: list[exp.Expr] = []
     for place, argument in enumerate(node.expressions):
-        star = argument if isinstance(argument, exp.Star) else argument.this
-        if isinstance(star, exp.Star):
-            qualifier = (
-                [part.name for part in argument.parts[:-1]] if isinstance(argument, exp.Column) else []
-            )
-            for user, name in scope.star(qualifier):
+        if is_star(argument):
+            for user, name in columns_of_star(argument, scope):
                 fields += [exp.Literal.string(user), col(name)]
             continue
         label = argument.alias_or_name if isinstance(argument, (exp.Alias, exp.Column)) else f"col{place + 1}"
@@ -112,6 +134,18 @@ def _named_struct(node: exp.Expr, scope: Scope, again: Callable[[exp.Expr], exp.
         inner = argument.this if isinstance(argument, exp.Alias) else argument
         fields += [exp.Literal.string(label), again(inner)]
     return call("NAMED_STRUCT", *fields)
+
+
+def columns_of_star(entry: exp.Expr, scope: Scope) -> Sequence[Visible]:
+    """The columns that a star stands for, each with the name that users see."""
+    star = entry if isinstance(entry, exp.Star) else entry.this
+    if star.args.get("replace") or star.args.get("rename"):
+        raise Unplannable("* REPLACE")
+    qualifier = [part.name for part in entry.parts[:-1]] if isinstance(entry, exp.Column) else []
+    if any(len(part.parts) > 1 for part in star.args.get("except_") or ()):
+        raise Unplannable("* EXCEPT a field of a struct")
+    left_out = {part.name.lower() for part in star.args.get("except_") or ()}
+    return [column for column in scope.star(qualifier) if column[0].lower() not in left_out]
 
 
 def _note(

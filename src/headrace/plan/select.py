@@ -11,11 +11,12 @@ from headrace.plan.context import Built, Context, Environment
 from headrace.plan.expressions import col, is_generator_call
 from headrace.plan.from_clause import default_generated, from_clause
 from headrace.plan.nodes import Generate, Named, Node, Project, TopN, at_most_one_row
-from headrace.plan.resolve import resolve
+from headrace.plan.resolve import columns_of_star, resolve
 from headrace.plan.rewrites.aggregates import Grouping, aggregate, distinct, has_aggregate, read_grouping
 from headrace.plan.rewrites.subqueries import lift, lift_condition
 from headrace.plan.rewrites.windows import inline_named_windows, lift_windows
-from headrace.plan.scope import Scope, Unplannable, Visible
+from headrace.plan.scope import Scope, Unplannable
+from headrace.sql.stars import is_star
 
 
 @dataclass(frozen=True)
@@ -90,10 +91,8 @@ def _items(
     items: list[Item] = []
     aliases: dict[str, exp.Expr] = {}
     for entry in select.expressions:
-        if isinstance(entry, exp.Star) or (
-            isinstance(entry, exp.Column) and isinstance(entry.this, exp.Star)
-        ):
-            items += [Item(user, col(name)) for user, name in _star(entry, scope)]
+        if is_star(entry):
+            items += [Item(user, col(name)) for user, name in columns_of_star(entry, scope)]
             continue
         inner = entry.this if isinstance(entry, (exp.Alias, exp.Aliases)) else entry
         expression = resolve(context, environment, inner, scope, aliases)
@@ -105,17 +104,6 @@ def _items(
         if isinstance(entry, exp.Alias):
             aliases.setdefault(user.lower(), expression)
     return items, aliases
-
-
-def _star(entry: exp.Expr, scope: Scope) -> Sequence[Visible]:
-    star = entry if isinstance(entry, exp.Star) else entry.this
-    if star.args.get("replace") or star.args.get("rename"):
-        raise Unplannable("* REPLACE")
-    qualifier = [part.name for part in entry.parts[:-1]] if isinstance(entry, exp.Column) else []
-    if any(len(part.parts) > 1 for part in star.args.get("except_") or ()):
-        raise Unplannable("* EXCEPT a field of a struct")
-    left_out = {part.name.lower() for part in star.args.get("except_") or ()}
-    return [column for column in scope.star(qualifier) if column[0].lower() not in left_out]
 
 
 def _default_name(entry: exp.Expr) -> str:

@@ -15,6 +15,7 @@ from headrace.sql.names import TableName, quote
 from headrace.sql.position import Edit, apply_edits, position_at
 from headrace.sql.references import Reference, parse_query, qualified_columns, table_references, tokenize
 from headrace.sql.refusals import Refusal, find_refusals
+from headrace.sql.stars import stars_for_columns
 
 
 @dataclass(frozen=True)
@@ -240,7 +241,7 @@ def _notices(
         ]
         listed = ", ".join(columns) if columns else "the columns of today"
         notices.append(f"SELECT * was expanded to {listed}: later columns are not added.")
-    elif any(not _is_counted(star) for star in tree.find_all(exp.Star)):
+    elif any(stars_for_columns(tree)):
         notices.append("* was expanded to the columns of today: later columns are not added.")
     if tree.args.get("order") and not tree.args.get("limit") and not tree.args.get("offset"):
         notices.append("ORDER BY without LIMIT is ignored: a table has no order.")
@@ -249,10 +250,3 @@ def _notices(
 
 def _distinct(items: Iterable[_T]) -> tuple[_T, ...]:
     return tuple(dict.fromkeys(items))
-
-
-def _is_counted(star: exp.Star) -> bool:
-    """Know the star of `COUNT(*)`, which stands for rows and not for columns."""
-    parent = star.parent
-    named_count = isinstance(parent, exp.Anonymous) and parent.name.lower() == "count"
-    return named_count or isinstance(parent, exp.Count)

@@ -12,6 +12,7 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from headrace.sql.names import TableName
 from headrace.sql.references import DIALECT, Reference
+from headrace.sql.stars import stars_for_columns
 
 
 def columns_used(
@@ -79,6 +80,8 @@ def _by_scope(
         quote_identifiers=False,
         validate_qualify_columns=False,
     )
+    if any(stars_for_columns(qualified)):
+        raise ValueError("a star inside an expression, which stands for all columns")
     used: dict[TableName, set[str]] = {reference.name: set() for reference in references}
     for scope in traverse_scope(qualified):
         for column in scope.columns:
@@ -105,8 +108,6 @@ def _note_use(
     schemas: Mapping[TableName, Sequence[str]],
     used: dict[TableName, set[str]],
 ) -> None:
-    if isinstance(column.this, exp.Star):
-        raise ValueError("a star that was not expanded")
     source = scope.sources.get(column.table) if column.table else None
     if isinstance(source, exp.Table):
         if name := tables.get(source.name):
@@ -122,7 +123,7 @@ def _note_use(
 def _by_name(
     query: exp.Query, references: Sequence[Reference], schemas: Mapping[TableName, Sequence[str]]
 ) -> dict[TableName, tuple[str, ...]]:
-    everything = any(not isinstance(star.parent, exp.Count) for star in query.find_all(exp.Star)) or any(
+    everything = any(stars_for_columns(query)) or any(
         join.method == "NATURAL" for join in query.find_all(exp.Join)
     )
     mentioned = {identifier.name.lower() for identifier in query.find_all(exp.Identifier)}

@@ -16,6 +16,7 @@ from pyspark.errors import SparkRuntimeException
 from headrace import Headrace, HeadraceError
 from headrace.refresh.blame import blame
 from headrace.refresh.by_state import StateChange
+from headrace.sources import shared
 from headrace.storage import maintain
 from headrace.storage.layout import CHECKPOINT_INTERVAL
 from headrace.storage.maintain import Upkeep
@@ -154,6 +155,37 @@ def test_columns_that_a_recomputed_query_does_not_use_make_no_change(totals: Hea
     totals.sql("UPDATE orders SET id = id + 10, amount = amount + 1 WHERE customer = 2")
     assert refreshed(totals, "totals").action == "FULL"
     assert log.newest_version() == (version or 0) + 1
+
+
+def test_what_looks_like_no_change_is_recomputed_where_it_may_show(lake: Headrace) -> None:
+    """Maps are equal in any order of their entries, and the clock moves without a change."""
+    lake.sql("CREATE TABLE m (id INT, of MAP<STRING, INT>) USING delta")
+    lake.sql("INSERT INTO m VALUES (1, map('a', 1, 'b', 2))")
+    lake.sql("CREATE STREAM TABLE texts REFRESH MODE FULL AS SELECT to_json(of) AS j FROM m")
+    lake.sql("CREATE STREAM TABLE days REFRESH MODE FULL AS SELECT COUNT(*) AS n, current_date() AS d FROM m")
+    lake.sql("UPDATE m SET of = map('b', 2, 'a', 1)")
+    assert refreshed(lake, "texts").action == refreshed(lake, "days").action == "FULL"
+    assert rows(lake, "SELECT * FROM texts") == [('{"b":2,"a":1}',)]
+
+
+def test_a_change_that_cannot_be_read_is_no_hindrance_to_recomputing(totals: Headrace) -> None:
+    """A damaged file was replaced: the table can be read again, and what changed cannot."""
+    location = totals._refresher.sources.find(totals.qualify("orders")).location
+    damaged = list(Path(location).glob("*.parquet"))
+    totals.sql("INSERT OVERWRITE orders VALUES (9, 9, 9)")
+    for file in damaged:
+        file.write_bytes(b"PAR1" + bytes(len(file.read_bytes()) - 8) + b"PAR1")
+    result = refreshed(totals, "totals")
+    assert result.action == "FULL"
+    assert rows(totals, "SELECT * FROM totals") == [(9, Decimal("9.00"))]
+
+
+def test_a_dry_run_reads_no_change(totals: Headrace, monkeypatch: pytest.MonkeyPatch) -> None:
+    totals.sql("UPDATE orders SET id = id + 10")
+    with monkeypatch.context() as patched:
+        patched.setattr(shared, "held_changes", None)
+        assert totals.plan_refresh("totals").action == "FULL"
+    assert refreshed(totals, "totals").action == "NO_DATA"
 
 
 def test_a_choice_to_recompute_looks_at_the_columns_in_use(shop: Headrace) -> None:

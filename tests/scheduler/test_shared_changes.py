@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
@@ -34,13 +35,13 @@ def source(tmp_path: Path) -> DeltaSource:
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The versions that were really read, each when its reading began."""
     begun: list[int] = []
-    read = shared.read_changes
+    read = shared.held_changes
 
-    def counted(*arguments: Any) -> Any:
-        begun.append(arguments[2].version)
-        return read(*arguments)
+    def counted(*arguments: Any, **limits: Any) -> Any:
+        begun.append(arguments[1].version)
+        return read(*arguments, **limits)
 
-    monkeypatch.setattr(shared, "read_changes", counted)
+    monkeypatch.setattr(shared, "held_changes", counted)
     return begun
 
 
@@ -125,21 +126,61 @@ def test_a_column_that_another_table_misses_concerns_that_one_alone(
     source: DeltaSource, reads: list[int]
 ) -> None:
     changes = SharedChanges()
-    with changes.expecting({(TableName("s", "t"), 0): ("a", "gone")}):
-        for _ in range(2):
-            assert changes.read(NO_SPARK, source, at(source, 0), at(source, 2), ["a"]).gained == 2
+    with changes.expecting({(TableName("s", "t"), 0): ("gone", "a", "b")}):
+        for name in "ab":
+            assert changes.read(NO_SPARK, source, at(source, 0), at(source, 2), [name]).gained == 2
+        assert reads == [0]
         with pytest.raises(HeadraceError, match="gone"):
             changes.read(NO_SPARK, source, at(source, 0), at(source, 2), ["gone"])
-    assert reads == [0, 0, 0], "of both columns, of one, and of the other, each once"
 
 
-def test_what_is_too_large_to_keep_is_read_by_each(source: DeltaSource, reads: list[int]) -> None:
+def test_a_damaged_column_of_another_table_concerns_that_one_alone(tmp_path: Path) -> None:
+    """The file is damaged where the values of b are, and nowhere else."""
+    location = str(tmp_path / "t")
+    write_deltalake(location, pa.table({"a": [0], "b": [0]}))
+    write_deltalake(location, pa.table({"a": [1] * 9, "b": list(range(1000, 1009))}), mode="append")
+    source = DeltaSource(TableName("s", "t"), location)
+    (added,) = next(one for one in source.log.commits(0, 1) if one is not None).adds
+    file = tmp_path / "t" / added["path"]
+    chunk = pq.ParquetFile(file).metadata.row_group(0).column(1)
+    start = chunk.dictionary_page_offset or chunk.data_page_offset
+    content = bytearray(file.read_bytes())
+    content[start : start + chunk.total_compressed_size] = b"\xff" * chunk.total_compressed_size
+    file.write_bytes(content)
+    changes = SharedChanges()
+    with changes.expecting({(TableName("s", "t"), 0): ("a", "b")}):
+        assert changes.read(NO_SPARK, source, at(source, 0), at(source, 1), ["a"]).gained == 9
+        with pytest.raises((OSError, pa.ArrowException)):
+            changes.read(NO_SPARK, source, at(source, 0), at(source, 1), ["b"])
+
+
+def test_nested_values_are_read_by_those_who_use_them(tmp_path: Path, reads: list[int]) -> None:
+    location = str(tmp_path / "t")
+    for number in range(2):
+        rows = pa.table({"a": [number], "b": [number], "n": [{"x": number}]})
+        write_deltalake(location, rows, mode="append")
+    source, changes = DeltaSource(TableName("s", "t"), location), SharedChanges()
+    with changes.expecting({(TableName("s", "t"), 0): ("a", "n", "b")}):
+        found = [changes.read(NO_SPARK, source, at(source, 0), at(source, 1), [one]) for one in "abn"]
+    assert [rows_of(one)[0][name] for one, name in zip(found, "abn", strict=True)] == [1, 1, {"x": 1}]
+    assert reads == [0, 0], "of the plain columns together, and of the nested one"
+
+
+def test_what_may_be_too_large_to_keep_is_read_by_each(source: DeltaSource) -> None:
     changes = SharedChanges(most_bytes=60)
     with changes.expecting(BOTH):
         for name in "ab":
             assert changes.read(NO_SPARK, source, at(source, 0), at(source, 2), [name]).gained == 2
-    assert len(reads) == 4
     assert changes.size <= 60
+    with changes.expecting(BOTH):
+        assert changes.read(NO_SPARK, source, at(source, 0), at(source, 2), ["a", "b"]).gained == 2
+
+
+def test_who_is_not_among_the_readers_reads_its_own_columns(source: DeltaSource) -> None:
+    changes = SharedChanges()
+    with changes.expecting({(TableName("s", "t"), 0): ("a",)}):
+        assert changes.read(NO_SPARK, source, at(source, 0), at(source, 2), ["b"]).columns == ("b",)
+    assert changes.size < 2048, "one change of one column"
 
 
 def test_a_copied_folder_has_changes_of_its_own(source: DeltaSource, tmp_path: Path) -> None:

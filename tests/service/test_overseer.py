@@ -144,6 +144,14 @@ def test_a_run_of_a_cron_expression_that_was_missed_is_told_half_way_to_the_next
     assert look(91, data_timestamp=NOON) == ["lag_exceeded"] * 2
 
 
+def test_a_rare_run_that_was_missed_is_told_by_a_service_that_restarts_often(catalog: Catalog) -> None:
+    monthly = table("a", "CRON '0 0 1 * *'", data_timestamp=NOON - timedelta(days=40))
+    shop = Shop({"a": "orders"}, monthly)
+    for hours, told in ((0.9, []), (1.1, ["lag_exceeded"])):
+        Overseer(catalog).look(shop.network, shop.tables, now=NOON, since=NOON - timedelta(hours=hours))
+        assert kinds(catalog) == told
+
+
 def test_a_schedule_that_cannot_be_read_concerns_its_table_alone(catalog: Catalog) -> None:
     overseer = Overseer(catalog)
     unknown = table("a", "CRON '0 6 * * *' TIME ZONE 'Europe/Atlantis'")

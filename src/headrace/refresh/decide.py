@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from pyspark.sql import SparkSession
+from collections.abc import Sequence
+from contextlib import suppress
 
-from headrace.catalog import Action, Catalog, RefreshMode
+import pyarrow as pa
+
+from headrace.catalog import Action, Catalog, RefreshMode, SourceVersion
 from headrace.config import Settings
 from headrace.errors import HeadraceError
 from headrace.refresh.choice import FIRST_LOAD, choose_full
@@ -13,7 +16,7 @@ from headrace.refresh.estimate import Estimates
 from headrace.refresh.failure import storage_missing
 from headrace.refresh.task import Decision, Task
 from headrace.refresh.watch import why_reinitialize
-from headrace.sources.changes import estimate_changes
+from headrace.sources.changes import SourceChange, estimate_changes
 from headrace.sources.registry import Sources
 from headrace.sql.names import TableName
 
@@ -23,7 +26,7 @@ _FEW_BYTES = 32 << 20
 _FEW_CHANGED = 50_000
 _PART = 0.25
 # Why a query may be recomputed though its result follows from values, if not from those in its sources alone.
-_OF_VALUES = frozenset({"recursive_cte", "time_function", "session_function"})
+_OF_VALUES = frozenset({"recursive_cte", "session_function"})
 
 
 class Decider:
@@ -31,14 +34,12 @@ class Decider:
 
     def __init__(
         self,
-        spark: SparkSession,
         catalog: Catalog,
         settings: Settings,
         sources: Sources,
         definitions: Definitions,
         estimates: Estimates,
     ) -> None:
-        self._spark = spark
         self._catalog = catalog
         self.settings = settings
         self._sources = sources
@@ -105,26 +106,45 @@ class Decider:
     def _reaches_nothing(self, task: Task, changed: list[TableName]) -> bool:
         """Tell whether no column that the query uses changed, where that is soon found out.
 
-        It is worth a small part of what recomputing takes, for which all of the sources is read. What
-        depends on more than values, as on the files that hold them, is computed anew.
+        It is worth a small part of what recomputing takes, for which all of the sources is read. A dry run
+        reads nothing.
         """
-        if any(one.code not in _OF_VALUES for one in self._definitions.refusals(task.analysis)):
+        if task.attempt.is_dry_run or not self._follows_from_values(task):
             return False
         frontier = task.table.frontier or {}
-        try:
-            for name in changed:
-                source, old, new = self._sources.find(name), frontier[str(name)], task.frontier[str(name)]
-                estimate = estimate_changes(source, old, new)
-                most = max(_FEW_CHANGED, _PART * (self._estimates.rows_of(name, new) or 0))
-                if estimate.rows > most or estimate.bytes > _FEW_BYTES:
-                    return False
-                columns = task.analysis.sources[name]
-                if not self._sources.changes.read(self._spark, source, old, new, columns).is_empty:
-                    return False
-        except HeadraceError as error:
-            if error.code != "history_lost":
-                raise
+        # What is wrong with the change does not concern a query that is computed anew.
+        with suppress(HeadraceError, OSError, pa.ArrowException):
+            return all(
+                self._is_unchanged(
+                    name, frontier[str(name)], task.frontier[str(name)], task.analysis.sources[name]
+                )
+                for name in changed
+            )
+        return False
+
+    def _is_unchanged(
+        self, name: TableName, old: SourceVersion, new: SourceVersion, columns: Sequence[str]
+    ) -> bool:
+        source = self._sources.find(name)
+        estimate = estimate_changes(source, old, new)
+        most = max(_FEW_CHANGED, _PART * (self._estimates.rows_of(name, new) or 0))
+        if estimate.rows > most or estimate.bytes > _FEW_BYTES:
             return False
+        change = self._sources.changes.held(source, old, new, columns)
+        return isinstance(change, SourceChange) and change.is_empty
+
+    def _follows_from_values(self, task: Task) -> bool:
+        """Tell whether equal values in the columns in use make an equal result."""
+        if task.analysis.time_dependent:
+            return False
+        if any(one.code not in _OF_VALUES for one in self._definitions.refusals(task.analysis)):
+            return False
+        # Two maps are equal whatever the order of their entries, which a query may show.
+        plan = self._definitions.plan(task.table, task.analysis)
+        for source, columns in task.analysis.sources.items():
+            types = plan.types_of(source)
+            if any("map<" in types.get(column, types.get(column.lower(), "map<")) for column in columns):
+                return False
         return True
 
 

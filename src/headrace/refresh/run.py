@@ -74,7 +74,7 @@ class Refresher:
         self.sources = Sources(spark, source_rows)
         self.definitions = Definitions(spark, self.sources.pins, self._columns_recorded)
         self._estimates = Estimates(catalog, self.sources)
-        self._decider = Decider(spark, catalog, settings, self.sources, self.definitions, self._estimates)
+        self._decider = Decider(catalog, settings, self.sources, self.definitions, self._estimates)
         self._recorder = Recorder(catalog)
 
     def use(self, settings: Settings) -> None:

@@ -65,6 +65,11 @@ class Attempt:
     tried: Action | None = None
     started: datetime = field(default_factory=lambda: datetime.now(UTC))
 
+    @property
+    def is_dry_run(self) -> bool:
+        """Tell whether nothing is to be done: such an attempt holds no lease."""
+        return self.lease is None
+
     def pass_gate(self, action: Action) -> None:
         """Make sure that the commit may happen: the lease is still ours, and nobody withholds it."""
         if self.gate is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from headrace.catalog import Action, Alert, Catalog, RefreshState, Status, StreamTable
 from headrace.observe.metrics import Metrics
@@ -18,6 +18,7 @@ from headrace.scheduler.tick import Tick
 from headrace.sql.names import TableName
 
 _REMEMBERED = 1000
+_CATCH_UP = timedelta(hours=1)
 
 DESCRIBED: Mapping[str, tuple[str, str]] = {
     "refreshes_total": ("counter", "Refreshes that this process ended, by state and action."),
@@ -77,16 +78,14 @@ class Overseer:
         self._look_ahead(tables, now)
         self._look_at_schedules(network)
         for name, table in tables.items():
-            stamp = table.data_timestamp or table.created_at
-            allowed = allowance(network.schedules[name], stamp)
-            is_late = allowed is not None and now > allowed.until and table.status is not Status.SUSPENDED
-            # After a time without a service everything is old; that is no news.
-            if allowed and is_late and name not in self._late and now - since > allowed.length:
+            allowed = allowance(network.schedules[name], table.data_timestamp or table.created_at)
+            if allowed is None or now <= allowed.until or table.status is Status.SUSPENDED:
+                self._late.discard(name)
+            # After a time without a service everything is old; that is news once there was time to catch up.
+            elif name not in self._late and now - since > min(allowed.length, _CATCH_UP):
                 self._late.add(name)
                 message = _too_old(table, allowed, network.schedules[name], now)
                 self._catalog.raise_alert_once("lag_exceeded", message, name, now=now, since=allowed.until)
-            if not is_late:
-                self._late.discard(name)
 
     def _look_at_schedules(self, network: Network) -> None:
         """Tell once of each schedule that cannot be read here, as by an older time zone database."""

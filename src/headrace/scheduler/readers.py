@@ -15,7 +15,7 @@ def find_readers(
 ) -> Readers:
     """Collect the columns of each source that two tables or more read from the same version on.
 
-    A table that is recomputed reads no changes; those in which AUTO may choose so count as readers.
+    A table that is recomputed at most looks at a change, by itself; one for which AUTO may choose so counts.
     """
     wanted: dict[tuple[TableName, int], list[tuple[str, ...]]] = {}
     for name in names:

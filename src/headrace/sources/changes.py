@@ -136,23 +136,52 @@ def read_changes(
 ) -> SourceChange:
     """Read what `columns` of a table gained and lost from one version to another, netted out."""
     limits = limits or Limits()
+    found = held_changes(source, old, new, columns, limits=limits)
+    if isinstance(found, SourceChange):
+        return found
+    return changes_in_spark(spark, source, old, new, columns, reason=found, feed=limits.feed)
+
+
+def held_changes(
+    source: DeltaSource,
+    old: SourceVersion,
+    new: SourceVersion,
+    columns: Sequence[str],
+    *,
+    limits: Limits | None = None,
+) -> SourceChange | str:
+    """Read the same on the driver, or say why that is for Spark."""
+    limits = limits or Limits()
     span = _range(source, old, new)
     fields = _fields(source, span.after, columns)
     best = _cheapest(span, fields, feed=limits.feed)
     if not best.pieces:
         return _empty_change(columns, fields)
-    reason = "" if limits.driver else "the driver may not read sources"
-    if not reason:
-        try:
-            best = counted(source.location, best)
-            reason = _why_too_much(best, limits)
-            if not reason:
-                return _read_on_driver(span, best, columns, fields)
-        except UndecodableError as undecodable:
-            reason = str(undecodable)
-        except FileNotFoundError as gone:
-            raise history_lost(source, str(gone)) from gone
-    return _read_in_spark(spark, span, columns, fields, feed=limits.feed, reason=reason)
+    if not limits.driver:
+        return "the driver may not read sources"
+    try:
+        best = counted(source.location, best)
+        return _why_too_much(best, limits) or _read_on_driver(span, best, columns, fields)
+    except UndecodableError as undecodable:
+        return str(undecodable)
+    except FileNotFoundError as gone:
+        raise history_lost(source, str(gone)) from gone
+
+
+def changes_in_spark(
+    spark: SparkSession,
+    source: DeltaSource,
+    old: SourceVersion,
+    new: SourceVersion,
+    columns: Sequence[str],
+    *,
+    reason: str,
+    feed: bool = True,
+) -> SourceChange:
+    """Leave the same to Spark, for a reason."""
+    span = _range(source, old, new)
+    fields = _fields(source, span.after, columns)
+    return _read_in_spark(spark, span, columns, fields, feed=feed, reason=reason)
 
 
 def estimate_changes(source: DeltaSource, old: SourceVersion, new: SourceVersion) -> Estimate:

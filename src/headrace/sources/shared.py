@@ -9,15 +9,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from headrace.catalog import SourceVersion
 from headrace.errors import HeadraceError
-from headrace.sources.changes import SourceChange, read_changes
+from headrace.sources.changes import Limits, SourceChange, changes_in_spark, held_changes
 from headrace.sources.delta import DeltaSource
 from headrace.sql.names import TableName
 
 _MOST_BYTES = 64 << 20
+_BYTES_PER_VALUE = 8
 
 Readers: TypeAlias = Mapping[tuple[TableName, int], tuple[str, ...]]
 """The columns that all tables of a tick together read of each source, from the same version on."""
@@ -40,7 +42,6 @@ class _Entry:
 class _Span:
     """A source between two versions."""
 
-    spark: SparkSession
     source: DeltaSource
     old: SourceVersion
     new: SourceVersion
@@ -54,8 +55,13 @@ class _Span:
             tuple(columns),
         )
 
-    def read(self, columns: Sequence[str]) -> SourceChange:
-        return read_changes(self.spark, self.source, self.old, self.new, columns)
+    def read(self, columns: Sequence[str], limits: Limits | None = None) -> SourceChange | str:
+        return held_changes(self.source, self.old, self.new, columns, limits=limits)
+
+    def is_flat(self, column: str) -> bool:
+        """Tell whether a column is there and holds plain values, which are netted out quickly."""
+        field = self.source.state(self.new.version).field(column)
+        return field is not None and isinstance(field.type, str) and field.type != "variant"
 
 
 class SharedChanges:
@@ -87,25 +93,31 @@ class SharedChanges:
         columns: Sequence[str],
     ) -> SourceChange:
         """Give what columns of a source gained and lost between two versions."""
-        span = _Span(spark, source, old, new)
-        if old.table_id != new.table_id:
-            return span.read(columns)
+        found = self.held(source, old, new, columns)
+        if isinstance(found, SourceChange):
+            return found
+        return changes_in_spark(spark, source, old, new, columns, reason=found)
+
+    def held(
+        self, source: DeltaSource, old: SourceVersion, new: SourceVersion, columns: Sequence[str]
+    ) -> SourceChange | str:
+        """Give the same where the driver can hold it, or say why it cannot."""
+        span = _Span(source, old, new)
         entry = self._entry(span.key(columns))
         with entry.lock:
             if entry.change is None:
-                change = self._of_all_readers(span, columns) or span.read(columns)
-                if change.rows is None:
+                found = self._of_all_readers(span, columns) or span.read(columns)
+                if isinstance(found, str):
                     self._forget(span.key(columns))
-                    return change
-                entry.change = change
+                    return found
+                entry.change = found
                 self._shrink()
             return entry.change
 
     def _of_all_readers(self, span: _Span, columns: Sequence[str]) -> SourceChange | None:
         """Take some columns of the change that is read for all readers; None where there is no such one."""
-        readers = self._columns_of_readers(span)
-        together = tuple(dict.fromkeys((*readers, *columns)))
-        if not readers or len(together) == len(columns):
+        together = self._columns_of_readers(span)
+        if not set(columns) < set(together):
             return None
         # Whoever waits for this lock has that of fewer columns, so that nobody waits in a circle.
         entry = self._entry(span.key(together))
@@ -118,18 +130,23 @@ class SharedChanges:
         return None if change is None else change.over(columns)
 
     def _read_together(self, span: _Span, columns: Sequence[str]) -> SourceChange | None:
+        """Read the columns of all readers, unless they may be too large to be kept beside others."""
+        most = self._most_bytes // 2
+        limits = Limits(bytes=most, kept=most // (_BYTES_PER_VALUE * (len(columns) + 1)))
         try:
-            change = span.read(columns)
-        except HeadraceError:
-            # A column that one reader misses is for that reader to tell.
+            found = span.read(columns, limits)
+        except (HeadraceError, OSError, pa.ArrowException):
+            # What is wrong with the column of one reader is for that reader to tell.
             return None
-        is_held = change.rows is not None and change.rows.nbytes <= self._most_bytes // 2
-        return change if is_held else None
+        if isinstance(found, str) or found.rows is None or found.rows.nbytes > most:
+            return None
+        return found
 
-    def _columns_of_readers(self, span: _Span) -> list[str]:
+    def _columns_of_readers(self, span: _Span) -> tuple[str, ...]:
         of = (span.source.name, span.old.version)
         with self._lock:
-            return [column for readers in self._expected for column in readers.get(of, ())]
+            expected = [column for readers in self._expected for column in readers.get(of, ())]
+        return tuple(column for column in dict.fromkeys(expected) if span.is_flat(column))
 
     @property
     def size(self) -> int:

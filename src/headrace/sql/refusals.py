@@ -71,6 +71,9 @@ def find_refusals(
     return tuple(found)
 
 
+# Where Spark's own functions are, whatever others are called.
+_BUILTIN = "builtin"
+
 _SAMPLING = (
     "sampling",
     "TABLESAMPLE",
@@ -107,10 +110,15 @@ def _functions(text: str, tokens: Sequence[Token], columns: Set[str]) -> Iterato
         name = token.text.lower()
         after = tokens[index + 1].token_type if index + 1 < len(tokens) else None
         before = tokens[index - 1].token_type if index else None
-        if token.token_type in (TokenType.STRING, TokenType.IDENTIFIER) or before is TokenType.DOT:
+        called, quoted = after is TokenType.L_PAREN, token.token_type is TokenType.IDENTIFIER
+        if token.token_type is TokenType.STRING or (quoted and not called):
             continue
-        called = after is TokenType.L_PAREN
+        if before is TokenType.DOT and not (called and tokens[index - 2].text.lower() == _BUILTIN):
+            continue
         bare = name in WITHOUT_PARENTHESES and name not in columns and before is not TokenType.ALIAS
+        if quoted and before is TokenType.ALIAS:
+            # A table's name with the names of its columns.
+            continue
         if not called and (not bare or after is TokenType.DOT):
             continue
         empty = called and index + 2 < len(tokens) and tokens[index + 2].token_type is TokenType.R_PAREN

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from headrace import Headrace, HeadraceError
@@ -244,3 +246,53 @@ def test_a_collated_column_of_a_source_is_recomputed(lake: Headrace) -> None:
     lake.sql("DELETE FROM t WHERE id = 3")
     assert refreshed(lake, "ids").action == "DIFFERENTIAL"
     assert rows(lake, "SELECT * FROM ids") == [(1,), (2,), (2,)]
+
+
+@pytest.mark.parametrize(
+    ("query", "what"),
+    [
+        ("SELECT id FROM IDENTIFIER('orders')", "default.orders in a way that cannot be followed"),
+        (
+            "SELECT id FROM customers WHERE id IN (SELECT id FROM IDENTIFIER('default.orders'))",
+            "default.orders",
+        ),
+        ("WITH c AS (TABLE orders) SELECT id FROM c", "default.orders"),
+        ("SELECT id, most() AS m FROM customers", "default.orders"),
+        ("SELECT id, q FROM customers, LATERAL of_customer(id)", "default.orders"),
+        ("SELECT id FROM shown", "shown is a temporary view"),
+        ("SELECT id FROM orders WHERE id > least_id", "least_id is a session variable"),
+        ("SELECT id FROM orders WHERE TIMESTAMP '2020-01-01' < 'now'", "'now' is read as the moment"),
+    ],
+)
+def test_what_is_read_without_being_named_as_a_table_is_refused(
+    shop: Headrace, query: str, what: str
+) -> None:
+    shop.spark.sql("CREATE FUNCTION most() RETURNS INT RETURN (SELECT MAX(id) FROM orders)")
+    shop.spark.sql(
+        "CREATE FUNCTION of_customer(c INT) RETURNS TABLE (q INT) "
+        "RETURN SELECT id AS q FROM orders WHERE customer = c"
+    )
+    shop.spark.sql("CREATE OR REPLACE TEMP VIEW shown AS SELECT 1 AS id")
+    shop.sql("CREATE TABLE shown (id INT) USING delta")
+    shop.spark.sql("DECLARE OR REPLACE VARIABLE least_id INT DEFAULT 2")
+    try:
+        for mode in ("FULL", "AUTO"):
+            with pytest.raises(HeadraceError, match=re.escape(what)) as caught:
+                shop.create_stream_table("hidden", query, refresh_mode=mode)
+            assert caught.value.code == "unsupported_source"
+            assert caught.value.hint
+        assert not shop.catalog.all()
+    finally:
+        shop.spark.sql("DROP FUNCTION most")
+        shop.spark.sql("DROP FUNCTION of_customer")
+        shop.spark.sql("DROP VIEW shown")
+        shop.spark.sql("DROP TEMPORARY VARIABLE least_id")
+
+
+def test_moments_written_as_texts_depend_on_time(shop: Headrace) -> None:
+    for number, text in enumerate(("DATE 'today'", "CAST('now' AS TIMESTAMP)", "to_date('tomorrow')")):
+        shop.create_stream_table(f"t{number}", f"SELECT id, {text} AS d FROM orders")
+        assert shop.refresh_stream_table(f"t{number}").action == "FULL", "the clock moves without a change"
+        with pytest.raises(HeadraceError) as caught:
+            shop.create_stream_table("d", f"SELECT id, {text} AS d FROM orders", refresh_mode="DIFFERENTIAL")
+        assert caught.value.code == "time_function"

@@ -24,6 +24,12 @@ TABLES = [
     "INSERT INTO d VALUES (1, 0.10), (1, 0.20), (2, NULL), (3, 0.01)",
     "CREATE TABLE f (k INT, x DOUBLE) USING delta",
     "INSERT INTO f VALUES (10, 0.1), (10, 0.2), (20, DOUBLE('-0')), (20, 0), (20, DOUBLE('NaN')), (30, NULL)",
+    "CREATE TABLE w (id INT, current_date DATE, array ARRAY<INT>, at TIMESTAMP) USING delta",
+    "INSERT INTO w VALUES (1, DATE '2024-05-06', array(1, 2), TIMESTAMP '2024-03-01 01:00:00'), "
+    "(2, DATE '1999-01-01', array(3), NULL), (3, NULL, NULL, TIMESTAMP '2024-01-01 00:30:00')",
+    "CREATE SCHEMA o",
+    "CREATE TABLE o.u (id INT, z INT) USING delta",
+    "INSERT INTO o.u VALUES (1, 10), (9, 90)",
     "CREATE TABLE c (id INT, name STRING) USING delta",
     "INSERT INTO c VALUES (1, 'Ada'), (2, 'ADA'), (3, 'bo'), (4, NULL)",
 ]
@@ -38,6 +44,9 @@ ROUNDS = [
         "INSERT INTO d VALUES (1, 0.30), (2, 9.99)",
         "INSERT INTO f VALUES (10, 1e15), (20, DOUBLE('-0')), (20, DOUBLE('NaN'))",
         "UPDATE c SET name = 'ADA' WHERE id = 1",
+        "UPDATE w SET current_date = DATE '2025-01-01', array = array(9), at = at + INTERVAL 1 HOUR "
+        "WHERE id < 3",
+        "UPDATE o.u SET id = 2 WHERE id = 9",
     ],
     # Keys move to 20 while their new partner goes; the NULL goes too.
     [
@@ -48,14 +57,24 @@ ROUNDS = [
         "DELETE FROM d WHERE price > 5",
         "DELETE FROM f WHERE x = 1e15 OR (k = 20 AND x = 0)",
         "DELETE FROM c WHERE id = 2",
+        "UPDATE w SET id = 20, at = NULL WHERE id = 2",
     ],
-    ["DELETE FROM t", "DELETE FROM u", "DELETE FROM d", "DELETE FROM f", "DELETE FROM c"],
+    [
+        "DELETE FROM w WHERE id = 1",
+        "UPDATE o.u SET id = 7 WHERE id = 1",
+        "DELETE FROM t",
+        "DELETE FROM u",
+        "DELETE FROM d",
+        "DELETE FROM f",
+        "DELETE FROM c",
+    ],
     [
         "INSERT INTO t VALUES (1, 10, 5, 'x'), (1, 10, 5, 'x'), (4, NULL, 2, 'z')",
         "INSERT INTO u VALUES (1, 10, 100)",
         "INSERT INTO d VALUES (1, 0.10), (1, 0.25), (1, 0.25)",
         "INSERT INTO f VALUES (10, DOUBLE('-0')), (10, DOUBLE('NaN'))",
         "INSERT INTO c VALUES (9, 'bO'), (9, 'Bo')",
+        "INSERT INTO w VALUES (4, DATE '2030-01-01', array(4, 4), TIMESTAMP '2030-03-01 01:00:00')",
     ],
 ]
 
@@ -103,6 +122,14 @@ QUERIES = {
     "FROM t",
     "groups by a star": "SELECT h % 3 AS g, COUNT(*) AS n FROM (SELECT hash(*) AS h FROM t) GROUP BY 1",
     "a star in a window": "SELECT id, COUNT(*) OVER (PARTITION BY hash(*)) AS n FROM t",
+    "a column named like a function": "SELECT id, current_date AS c FROM w "
+    "WHERE current_date > DATE '2020-01-01'",
+    "a column named array": "SELECT id, array[0] AS first, array(id, 7)[1] AS seven FROM w",
+    "an interval of two units": "SELECT id, at - INTERVAL 1 DAY 2 HOURS AS before FROM w",
+    "other names for columns": "SELECT x.b, x.a FROM u AS x(a, b, c)",
+    "a homonym of another schema": "SELECT o.u.z FROM o.u WHERE EXISTS (SELECT 1 FROM u WHERE u.id = o.u.id)",
+    "having a grouping column": "SELECT k AS b, SUM(b) AS k FROM u GROUP BY 1 HAVING k > 15",
+    "fields by columns in parentheses": "SELECT to_json(struct((u.k), u.b)) AS j FROM u JOIN t ON t.k = u.k",
     "float sums": "SELECT k, SUM(x) AS s, STDDEV(x) AS d FROM f GROUP BY k",
     "float sums in a join": "SELECT u.id, g.s FROM u JOIN (SELECT k, SUM(x) AS s FROM f GROUP BY k) g "
     "ON u.k = g.k",

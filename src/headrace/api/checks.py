@@ -15,6 +15,7 @@ from headrace.plan.build import Plan
 from headrace.refresh.checks import dependencies_of, effective_mode
 from headrace.refresh.definition import Definitions
 from headrace.refresh.failure import query_error
+from headrace.runtime.reads import Reads, reads_of
 from headrace.sql.analysis import Analysis
 from headrace.sql.names import TableName
 
@@ -49,6 +50,7 @@ def check_query(
     """Check everything about a defining query that can be known before it runs."""
     analysis = _analyze(spark, definitions, query, current_schema, offset)
     columns = _output_columns(_spark_schema(spark, query, offset), analysis.tree)
+    _check_reads(reads_of(spark, query), analysis)
     dependencies = dependencies_of(spark, catalog, name, analysis)
     plan = definitions.plan_of(analysis, tuple(column for column, _ in columns))
     refusals = definitions.refusals(analysis)
@@ -76,6 +78,39 @@ def _spark_schema(spark: SparkSession, query: str, offset: Position | None) -> S
         return spark.sql(query).schema
     except (AnalysisException, ParseException) as error:
         raise query_error(error, offset=offset) from error
+
+
+def _check_reads(reads: Reads, analysis: Analysis) -> None:
+    """Refuse what Spark reads and the text does not show as a table: its changes would never be noticed."""
+    if reads.temporary_views:
+        name = min(reads.temporary_views)
+        raise HeadraceError(
+            "unsupported_source",
+            f"{name} is a temporary view, which only this session knows.",
+            hint="Make it a view with CREATE VIEW, or write the schema before the name of a table.",
+        )
+    if reads.variables:
+        raise HeadraceError(
+            "unsupported_source",
+            f"{min(reads.variables)} is a session variable, whose value changes without a notice.",
+            hint="Write the value itself, or keep it in a table.",
+        )
+    known = {(name.schema.lower(), name.table.lower()) for name in analysis.tables}
+    hidden = sorted(reads.tables - known)
+    if hidden:
+        raise HeadraceError(
+            "unsupported_source",
+            f"The query reads {'.'.join(hidden[0])} in a way that cannot be followed: by IDENTIFIER, TABLE, "
+            "a table function, or inside a function.",
+            hint="Name the table in a FROM clause of the query itself.",
+        )
+    if reads.moments and not analysis.time_dependent:
+        text = min(reads.moments)
+        raise HeadraceError(
+            "unsupported_source",
+            f"'{text}' is read as the moment at which the query runs.",
+            hint=f"Write CAST('{text}' AS TIMESTAMP), which is understood so.",
+        )
 
 
 def _output_columns(schema: StructType, tree: exp.Query) -> tuple[tuple[str, str], ...]:

@@ -21,6 +21,8 @@ from headrace.plan.literals import in_place_of_column, literal_of
 from headrace.plan.scope import Scope, Unplannable, Visible
 from headrace.sql.stars import is_counted, is_star
 
+# What Spark makes several rows or one of, or names after what it is made of.
+_NOT_BY_ROW = frozenset({"window", "session_window", "arrays_zip", "identifier"})
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ)
 
 
@@ -54,6 +56,9 @@ def resolve(
                     raise Unplannable("a star inside an expression")
                 found = scope.resolve([part.name for part in node.parts], aliases)
                 return in_place_of_column(found) if isinstance(node.parent, exp.Div) else found
+            case exp.Cast() if node.to.is_type(exp.DType.TIME):
+                # SQLGlot writes it as another type.
+                raise Unplannable("a time of the day")
             case exp.Placeholder() | exp.Parameter() | exp.SessionParameter():
                 raise Unplannable("a parameter")
             case exp.Div() if any(map(_is_typed_literal, (node.this, node.expression))):
@@ -68,6 +73,12 @@ def resolve(
         if function_name(node) == "exists" and isinstance(node.expressions[0], (exp.Subquery, exp.Query)):
             # EXISTS over a set operation in parentheses parses as a call.
             return _note(context, environment, scope, "exists", node.expressions[0])
+        if isinstance(node, exp.Lambda):
+            return _lambda(node, again)
+        if isinstance(node, exp.Tuple) and not isinstance(node.parent, exp.In):
+            raise Unplannable("a row of values, whose fields Spark names after its columns")
+        if function_name(node) in _NOT_BY_ROW:
+            raise Unplannable(f"{function_name(node)}()")
         if function_name(node) == "struct":
             return _named_struct(node, scope, again)
         if isinstance(node, (exp.Anonymous, exp.Distinct)) and any(map(_is_for_columns, node.expressions)):
@@ -93,6 +104,19 @@ def _any_row(query: exp.Expr) -> exp.Expr:
 
 def _is_typed_literal(expression: exp.Expr) -> bool:
     return isinstance(expression, exp.Cast) and literal_of(expression.this) is not None
+
+
+def _lambda(node: exp.Lambda, again: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
+    """Resolve the columns in the body of a lambda, unless a variable could be taken for one of them."""
+    variables = {variable.name.lower() for variable in node.expressions}
+    body = again(node.this)
+    if any(column.name.lower() in variables for column in body.find_all(exp.Column)) or any(
+        is_aggregate_call(part) for part in body.walk()
+    ):
+        raise Unplannable("a lambda whose variable is called like a column")
+    written = node.copy()
+    written.set("this", body)
+    return written
 
 
 def _is_for_columns(argument: exp.Expr) -> bool:
@@ -128,7 +152,9 @@ def _named_struct(node: exp.Expr, scope: Scope, again: Callable[[exp.Expr], exp.
             for user, name in columns_of_star(argument, scope):
                 fields += [exp.Literal.string(user), col(name)]
             continue
-        label = argument.alias_or_name if isinstance(argument, (exp.Alias, exp.Column)) else f"col{place + 1}"
+        named = argument.unnest() if isinstance(argument, exp.Paren) else argument
+        is_name = isinstance(named, (exp.Alias, exp.Column, exp.Identifier))
+        label = named.alias_or_name if is_name else f"col{place + 1}"
         if isinstance(argument, exp.Dot):
             label = argument.expression.name
         inner = argument.this if isinstance(argument, exp.Alias) else argument

@@ -91,6 +91,9 @@ class Scope:
         matches = [relation for relation in self.relations if relation.answers_to(qualifier)]
         if len(matches) != 1:
             raise Unplannable(f"{'.'.join(qualifier)}.* is not one table")
+        if sum(len(relation.columns) for relation in self.relations) != len(self.visible):
+            # Spark gives the columns by which it joins first.
+            raise Unplannable(f"{'.'.join(qualifier)}.* behind USING or NATURAL JOIN")
         return matches[0].columns
 
 

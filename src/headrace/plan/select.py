@@ -146,10 +146,22 @@ def _parts(
 
 
 def _group_names(select: exp.Select) -> set[str]:
-    """The columns of GROUP BY, which HAVING means before names of the SELECT list."""
+    """The columns of GROUP BY, which HAVING means before names of the SELECT list.
+
+    They may be written as themselves, by their place or their name in the SELECT list, or as ALL.
+    """
     group = select.args.get("group")
-    keys = group.expressions if group is not None else []
-    return {key.name.lower() for key in keys if isinstance(key, exp.Column)}
+    if group is None:
+        return set()
+    items = [(entry.alias.lower(), entry.unalias()) for entry in select.expressions]
+    shown = {alias: item.name.lower() for alias, item in items if isinstance(item, exp.Column)}
+    if group.args.get("all"):
+        return set(shown.values())
+    names = {column.name.lower() for column in group.find_all(exp.Column)}
+    places = [int(key.name) for key in group.expressions if isinstance(key, exp.Literal) and key.is_int]
+    by_place = {items[place - 1][1] for place in places if 0 < place <= len(items)}
+    names |= {item.name.lower() for item in by_place if isinstance(item, exp.Column)}
+    return names | {shown[alias] for alias in names & shown.keys()}
 
 
 def is_all(target: exp.Expr) -> bool:

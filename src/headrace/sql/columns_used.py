@@ -23,7 +23,7 @@ def columns_used(
     """For each table the columns that the query reads, in the table's order; in doubt a column is read."""
     used = _written(query, references, schemas)
     named = _excepted(query) | _doubtful(query)
-    whole = _pivoted(query, references)
+    whole = _pivoted(query, references) | _read_whole(query, references)
     return {
         name: tuple(
             column
@@ -51,6 +51,14 @@ def _pivoted(query: exp.Query, references: Sequence[Reference]) -> set[TableName
     """The tables of a FROM with a PIVOT, which groups by every column that it does not name."""
     froms = {id(pivot.parent_select) for pivot in query.find_all(exp.Pivot)}
     return {reference.name for reference in references if id(reference.node.parent_select) in froms}
+
+
+def _read_whole(query: exp.Query, references: Sequence[Reference]) -> set[TableName]:
+    """The tables whose columns get other names, and all of them where a name is computed."""
+    if any(call.name.lower() == "identifier" for call in query.find_all(exp.Anonymous)):
+        return {reference.name for reference in references}
+    aliases = ((reference, reference.node.args.get("alias")) for reference in references)
+    return {reference.name for reference, alias in aliases if alias is not None and alias.columns}
 
 
 def _written(
@@ -108,6 +116,11 @@ def _note_use(
     schemas: Mapping[TableName, Sequence[str]],
     used: dict[TableName, set[str]],
 ) -> None:
+    if column.args.get("db"):
+        # Behind the name of a schema: the table may be another one than what has the bare name here.
+        for homonym in used:
+            if homonym.table.lower() == column.table.lower():
+                used[homonym].add(column.name.lower())
     source = scope.sources.get(column.table) if column.table else None
     if isinstance(source, exp.Table):
         if name := tables.get(source.name):

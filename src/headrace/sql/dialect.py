@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any, ClassVar
 
 import sqlglot.parser
+from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.spark import Spark
 
 from headrace.errors import HeadraceError
@@ -23,6 +26,15 @@ def check_parser(file: str | None = sqlglot.parser.__file__) -> None:
             "The package sqlglotc is installed: Headrace cannot extend its compiled parser.",
             hint="pip uninstall sqlglotc && pip install --force-reinstall --no-deps sqlglot",
         )
+
+
+_NAMES = {(TokenType.WINDOW, TokenType.L_PAREN), (TokenType.INTERVAL, TokenType.L_BRACKET)}
+
+
+def _as_name(token: Token) -> Token:
+    return Token(
+        TokenType.VAR, token.text, token.line, token.col, token.start, token.end, list(token.comments)
+    )
 
 
 class VerbatimSpark(Spark):
@@ -44,3 +56,20 @@ class VerbatimSpark(Spark):
         FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
             name: _SPARK.FUNCTION_PARSERS[name] for name in _OWN_GRAMMAR
         }
+        # A column may have the name of CURRENT_DATE, or of ARRAY, behind which SQLGlot expects elements.
+        NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
+        ARRAY_CONSTRUCTORS: ClassVar[dict[str, Any]] = {}
+
+        def parse(self, raw_tokens: Sequence[Token], sql: str | None = None) -> list[exp.Expr | None]:
+            """Read WINDOW before a parenthesis as a function, and INTERVAL before a bracket as a column."""
+            tokens = [
+                _as_name(token) if after and (token.token_type, after.token_type) in _NAMES else token
+                for token, after in zip_longest(raw_tokens, raw_tokens[1:])
+            ]
+            found: list[exp.Expr | None] = super().parse(tokens, sql)
+            return found
+
+        def _parse_interval(self, *args: Any, **options: Any) -> exp.Expr | None:
+            """Keep together what is one interval of several units: SQLGlot adds them up."""
+            found: exp.Expr | None = super()._parse_interval(*args, **options)
+            return exp.Paren(this=found) if isinstance(found, exp.Add) else found

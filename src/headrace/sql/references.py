@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import sqlglot
-from sqlglot import Token, exp
+from sqlglot import Token, TokenType, exp
 from sqlglot.errors import ParseError, TokenError
 
 from headrace.errors import HeadraceError, Position
 from headrace.sql.dialect import VerbatimSpark
 from headrace.sql.names import TableName
-from headrace.sql.position import span
+from headrace.sql.position import position_at, span
 
 DIALECT = VerbatimSpark
 
@@ -57,6 +57,7 @@ def parse_query(text: str) -> exp.Query:
     ...
     headrace.errors.HeadraceError: [syntax_error] ...
     """
+    _refuse_pipes(text)
     try:
         trees = sqlglot.parse(text, dialect=DIALECT)
     except ParseError as error:
@@ -87,6 +88,18 @@ def parse_query(text: str) -> exp.Query:
         hint="A stream table is defined by SELECT, WITH, VALUES or a set operation.",
         position=Position(1, 1),
     )
+
+
+def _refuse_pipes(text: str) -> None:
+    """SQLGlot turns some steps of a pipe into a query that means something else."""
+    for token in tokenize(text):
+        if token.token_type is TokenType.PIPE_GT:
+            raise HeadraceError(
+                "syntax_error",
+                "Pipe syntax (|>) is not read.",
+                hint="Write the query as SELECT … FROM …, with subqueries in the place of steps.",
+                position=position_at(text, token.start),
+            )
 
 
 def _with_any_as_call(query: exp.Query) -> exp.Query:

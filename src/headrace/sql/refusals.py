@@ -59,7 +59,7 @@ def find_refusals(
     columns: Set[str] = frozenset(),
 ) -> tuple[Refusal, ...]:
     """All constructs in one text that have no exact change; `columns` are names that columns have."""
-    found = [*_functions(text, tokens, columns)]
+    found = [*_functions(text, tokens, columns), *_moments(text, tree)]
     if tree is None or tree.find(exp.TableSample):
         found += _keyword(text, tokens, {"tablesample"}, _SAMPLING)
     if tree is None or any(cuts_rows(query) for query in tree.find_all(exp.Query)):
@@ -70,6 +70,10 @@ def find_refusals(
         found += _keyword(text, tokens, {"of"}, _TIME_TRAVEL)
     return tuple(found)
 
+
+# What Spark takes for the moment of reading, where a date or a time is wanted.
+MOMENT = re.compile(r"\s*(now|today|tomorrow|yesterday)(\s+\S+)?\s*", re.IGNORECASE)
+_TO_TIMES = frozenset({"date", "timestamp", "to_date", "to_timestamp", "try_to_date", "try_to_timestamp"})
 
 # Where Spark's own functions are, whatever others are called.
 _BUILTIN = "builtin"
@@ -103,6 +107,23 @@ def non_deterministic_calls(text: str, names: Set[str]) -> tuple[Refusal, ...]:
         position = position_at(text, place.start()) if place else None
         found.append(Refusal("non_deterministic_function", f"{name}()", reason, hint, position))
     return tuple(found)
+
+
+def _moments(text: str, tree: exp.Expr | None) -> Iterator[Refusal]:
+    """Texts such as 'now' that are made dates or times: they mean the moment at which they are read."""
+    for literal in tree.find_all(exp.Literal) if tree is not None else ():
+        if literal.is_string and MOMENT.fullmatch(literal.name) and _is_made_a_time(literal):
+            reason, hint = _FUNCTION_REASONS["time_function"]
+            place = text.find(literal.name)
+            position = position_at(text, place) if place >= 0 else None
+            yield Refusal("time_function", f"'{literal.name}'", reason, hint, position)
+
+
+def _is_made_a_time(literal: exp.Literal) -> bool:
+    parent = literal.parent
+    if isinstance(parent, (exp.Cast, exp.TryCast)):
+        return parent.to.is_type(*exp.DataType.TEMPORAL_TYPES)
+    return isinstance(parent, exp.Anonymous) and parent.name.lower() in _TO_TIMES
 
 
 def _functions(text: str, tokens: Sequence[Token], columns: Set[str]) -> Iterator[Refusal]:

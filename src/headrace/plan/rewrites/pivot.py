@@ -5,10 +5,22 @@ from __future__ import annotations
 from sqlglot import exp
 
 from headrace.plan.context import Built, Context, Environment
-from headrace.plan.expressions import call, col, columns_in, conjunction, is_aggregate_call, rewrite, same
+from headrace.plan.expressions import (
+    call,
+    col,
+    columns_in,
+    conjunction,
+    function_name,
+    is_aggregate_call,
+    rewrite,
+    same,
+)
 from headrace.plan.nodes import Aggregate, Named, Project
 from headrace.plan.resolve import resolve
 from headrace.plan.scope import Scope, Unplannable, Visible
+
+# Aggregates whose values are arrays or structs, for which Spark pivots otherwise.
+_COLLECTING = frozenset({"collect_list", "collect_set", "array_agg", "max_by", "min_by", "histogram_numeric"})
 
 
 def pivot_relation(context: Context, environment: Environment, built: Built, pivot: exp.Pivot) -> Built:
@@ -24,6 +36,8 @@ def pivot_relation(context: Context, environment: Environment, built: Built, piv
     choice = pivot.args["fields"][0]
     tested = [resolve(context, environment, item, scope) for item in _row(choice.this)]
     aggregates = [_aggregate(context, environment, item, scope) for item in pivot.expressions]
+    if any(_shows_nothing(item) for item in pivot.expressions):
+        raise Unplannable("PIVOT with an aggregate that is not NULL over no rows")
     used = columns_in(*tested, *(call_ for _, call_ in aggregates))
     keys = tuple(column for column in built.columns if column[1] not in used)
     items: Named = ()
@@ -60,6 +74,11 @@ def _aggregate(
     alias = item.alias if isinstance(item, exp.Alias) else item.sql(dialect="spark").lower()
     inner = item.this if isinstance(item, exp.Alias) else item
     return alias, resolve(context, environment, inner, scope)
+
+
+def _shows_nothing(item: exp.Expr) -> bool:
+    """Tell whether Spark shows the aggregate of no rows where a value has none, and not NULL."""
+    return any(function_name(part) in _COLLECTING for part in item.walk())
 
 
 def _value(value: exp.Expr) -> tuple[str, list[exp.Expr]]:

@@ -296,3 +296,29 @@ def test_moments_written_as_texts_depend_on_time(shop: Headrace) -> None:
         with pytest.raises(HeadraceError) as caught:
             shop.create_stream_table("d", f"SELECT id, {text} AS d FROM orders", refresh_mode="DIFFERENTIAL")
         assert caught.value.code == "time_function"
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("spark.sql.session.timeZone", "America/New_York"), ("spark.sql.ansi.enabled", "false")],
+)
+def test_a_view_of_other_settings_is_refused_until_it_is_made_anew(
+    shop: Headrace, setting: str, value: str
+) -> None:
+    shop.sql("CREATE TABLE calls (id INT, at TIMESTAMP) USING delta")
+    shop.sql("INSERT INTO calls VALUES (1, TIMESTAMP '2024-01-01 00:30:00')")
+    usual = shop.spark.conf.get(setting)
+    view = "CREATE OR REPLACE VIEW hours AS SELECT id, hour(at) AS h FROM calls"
+    shop.spark.conf.set(setting, value)
+    try:
+        shop.sql(view)
+    finally:
+        shop.spark.conf.set(setting, usual)
+    with pytest.raises(HeadraceError, match=f"was made under {setting} = {value}") as caught:
+        shop.create_stream_table("by_hour", "SELECT h, COUNT(*) AS n FROM hours GROUP BY h")
+    assert caught.value.code == "unsupported_source"
+    shop.sql(view)
+    shop.create_stream_table("by_hour", "SELECT h, COUNT(*) AS n FROM hours GROUP BY h")
+    shop.sql("INSERT INTO calls VALUES (2, TIMESTAMP '2024-01-01 05:30:00')")
+    assert refreshed(shop, "by_hour").action == "DIFFERENTIAL"
+    assert rows(shop, "SELECT * FROM by_hour") == rows(shop, "SELECT h, COUNT(*) FROM hours GROUP BY h")

@@ -15,7 +15,7 @@ from headrace.plan.build import Plan
 from headrace.refresh.checks import dependencies_of, effective_mode
 from headrace.refresh.definition import Definitions
 from headrace.refresh.failure import query_error
-from headrace.runtime.reads import Reads, reads_of
+from headrace.runtime.reads import Reads, reads_of, setting_of_view
 from headrace.sql.analysis import Analysis
 from headrace.sql.names import TableName
 
@@ -51,6 +51,8 @@ def check_query(
     analysis = _analyze(spark, definitions, query, current_schema, offset)
     columns = _output_columns(_spark_schema(spark, query, offset), analysis.tree)
     _check_reads(reads_of(spark, query), analysis)
+    for view in analysis.views:
+        _check_settings(view, setting_of_view(spark, view))
     dependencies = dependencies_of(spark, catalog, name, analysis)
     plan = definitions.plan_of(analysis, tuple(column for column, _ in columns))
     refusals = definitions.refusals(analysis)
@@ -110,6 +112,15 @@ def _check_reads(reads: Reads, analysis: Analysis) -> None:
             "unsupported_source",
             f"'{text}' is read as the moment at which the query runs.",
             hint=f"Write CAST('{text}' AS TIMESTAMP), which is understood so.",
+        )
+
+
+def _check_settings(view: TableName, other: str | None) -> None:
+    if other is not None:
+        raise HeadraceError(
+            "unsupported_source",
+            f"The view {view} was made under {other}: Spark reads it as it was meant then.",
+            hint="Make the view anew in this session, or set the same here.",
         )
 
 

@@ -11,8 +11,21 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from headrace.runtime.session import has_jvm
+from headrace.sql.names import TableName
 from headrace.sql.refusals import MOMENT
 
+# Settings that decide what a text means.
+_MEANING = (
+    "spark.sql.session.timeZone",
+    "spark.sql.ansi.enabled",
+    "spark.sql.caseSensitive",
+    "spark.sql.groupByOrdinal",
+    "spark.sql.orderByOrdinal",
+    "spark.sql.groupByAliases",
+    "spark.sql.mapKeyDedupPolicy",
+    "spark.sql.decimalOperations.allowPrecisionLoss",
+)
+_UTC = dict.fromkeys(("Etc/UTC", "Z", "GMT", "Etc/GMT"), "UTC")
 _TIMES = ("date", "timestamp", "timestamp_ntz")
 
 
@@ -39,6 +52,29 @@ def reads_of(spark: SparkSession, query: str) -> Reads:
         frozenset(str(name).strip("[]") for name in _values(nodes, "VariableReference", "originalNameParts")),
         frozenset(_moments(plan)),
     )
+
+
+def setting_of_view(spark: SparkSession, name: TableName) -> str | None:
+    """Name a setting under which a view was made and that is another one in this session, with both values.
+
+    Spark reads a view under the settings of its maker; what stands in its place in a query cannot have any.
+    """
+    if not has_jvm(spark):
+        return None
+    jvm: Any = spark._jvm
+    some = jvm.scala.Option.apply
+    identifier = jvm.org.apache.spark.sql.catalyst.TableIdentifier(
+        name.table, some(name.schema), some(name.catalog)
+    )
+    made = spark._jsparkSession.sessionState().catalog().getTableMetadata(identifier).viewSQLConfigs()
+    usual = jvm.org.apache.spark.sql.internal.SQLConf()
+    for key in _MEANING:
+        kept = made.get(key)
+        there = str(kept.get() if kept.isDefined() else usual.getConfString(key))
+        here = str(spark.conf.get(key))
+        if _UTC.get(there, there).lower() != _UTC.get(here, here).lower():
+            return f"{key} = {there}, which is {here} here"
+    return None
 
 
 def _nodes(part: Any) -> Iterator[dict[str, Any]]:

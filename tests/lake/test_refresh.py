@@ -14,7 +14,6 @@ from deltalake import write_deltalake
 from pyspark.errors import SparkRuntimeException
 
 from headrace import Headrace, HeadraceError
-from headrace.refresh import run
 from headrace.refresh.blame import blame
 from headrace.refresh.by_state import StateChange
 from headrace.sources import shared
@@ -198,41 +197,6 @@ def test_a_choice_to_recompute_looks_at_the_columns_in_use(shop: Headrace) -> No
         shop.sql(f"UPDATE orders SET {write}")
         assert refreshed(shop, "totals").action == action
         assert (rows(shop, "SELECT * FROM totals") != before) == (action == "FULL")
-
-
-def test_a_large_table_that_is_recomputed_hands_its_readers_the_difference(
-    lake: Headrace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lake.sql("CREATE TABLE sales (id INT, kind INT, x DOUBLE) USING delta")
-    lake.sql("INSERT INTO sales SELECT id, id % 40, id / 3 FROM range(400)")
-    lake.sql("INSERT INTO sales VALUES (NULL, NULL, DOUBLE('NaN')), (1000, 41, DOUBLE('-0')), (1001, 41, 0)")
-    lake.create_stream_table("whole", "SELECT kind, id, x FROM sales", refresh_mode="FULL")
-    lake.create_stream_table(
-        "sums", "SELECT kind, COUNT(*) AS n FROM whole GROUP BY kind", refresh_mode="DIFFERENTIAL"
-    )
-    log = storage_of(lake, "whole").log
-    monkeypatch.setattr(run, "FEW_ROWS", 100)
-    for write, gained, lost in (
-        ("INSERT INTO sales VALUES (1, 1, 7), (1, 1, 7), (2, NULL, NULL)", 3, 0),
-        ("UPDATE sales SET x = x + 1, kind = 50 WHERE id IN (10, 11, 1000)", 3, 3),
-        ("DELETE FROM sales WHERE id IS NULL OR id = 1", 0, 4),
-        ("MERGE INTO sales USING (SELECT 12 AS i) ON id = i WHEN MATCHED THEN UPDATE SET x = -x", 1, 1),
-    ):
-        before = rows(lake, "SELECT * FROM whole"), rows(lake, "SELECT * FROM sums")
-        lake.sql(write)
-        result = refreshed(lake, "whole")
-        assert (result.action, result.rows_inserted, result.rows_deleted) == ("FULL", gained, lost)
-        assert rows(lake, "SELECT * FROM whole") != before[0]
-        reader = refreshed(lake, "sums")
-        assert reader.action == "DIFFERENTIAL"
-        assert (rows(lake, "SELECT * FROM sums") != before[1]) == ("MERGE" not in write)
-    version = log.newest_version()
-    assert refreshed(lake, "whole", full=True).reason.endswith("nothing: the change is empty")
-    assert log.newest_version() == version
-    assert refreshed(lake, "sums").action == "NO_DATA"
-    for file in Path(log.location).glob("*.parquet"):
-        file.write_bytes(file.read_bytes()[:-20])
-    assert refreshed(lake, "whole", full=True).action == "FULL", "what is damaged is written anew"
 
 
 def test_a_full_refresh_puts_right_what_is_damaged(totals: Headrace) -> None:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from headrace.catalog import (
     Action,
@@ -39,7 +39,6 @@ from headrace.refresh.guard import misread
 from headrace.refresh.intent import RefreshPlan, plan_refresh
 from headrace.refresh.jobs import count_jobs
 from headrace.refresh.poison import name_poisoned_row
-from headrace.refresh.recompute import recomputed_change
 from headrace.refresh.record import Recorder, ahead
 from headrace.refresh.recover import recover
 from headrace.refresh.result import RefreshResult
@@ -52,9 +51,8 @@ from headrace.sources.registry import Sources
 from headrace.sources.search import decoded_columns
 from headrace.sql.analysis import Analysis
 from headrace.sql.names import TableName
-from headrace.storage.apply import FEW_ROWS, Applied, apply_change, replace_rows
+from headrace.storage.apply import FEW_ROWS, apply_change, replace_rows
 from headrace.storage.maintain import maintain
-from headrace.storage.marker import Marker
 from headrace.storage.read import source_rows
 from headrace.storage.state import has_state
 from headrace.storage.table import Storage, create_storage
@@ -315,31 +313,24 @@ class Refresher:
             create_storage(self._spark, table.name, table.columns, cluster_by=table.cluster_by)
             task.attempt.base = task.storage.log.newest_version()
         new_schema = decision.action is Action.REINITIALIZE
-        has_readers = bool(self._catalog.dependents(table.name))
-        counts = None
-        with count_jobs(self._spark, f"refresh {table.name}") as jobs, Views(self._spark) as views:
+        with count_jobs(self._spark, f"refresh {table.name}") as jobs:
             analysis = self.definitions.of(table, fresh=True)
             table = self._redescribe(task, analysis, decision.reason) if new_schema else table
             rows = self.definitions.rows_at(table, analysis, task.frontier)
             task.attempt.pass_gate(decision.action)
-            applied = self._difference_applied(task, decision, marker, rows, views) if has_readers else None
-            if applied is not None:
-                counts = applied.inserted, applied.deleted
-            replaced = applied or replace_rows(
+            replaced = replace_rows(
                 task.storage,
                 rows,
                 marker,
                 base=task.attempt.base,
                 spark_only=self._why_large(task, before),
                 new_schema=new_schema,
-                has_readers=has_readers,
+                has_readers=bool(self._catalog.dependents(table.name)),
                 only_if_other=decision.action is Action.FULL and table.frontier is not None,
             )
         commit, changes = replaced.commit, task.progress()
         decision = replace(decision, reason=f"{decision.reason}; {replaced.path}: {replaced.reason}")
-        inserted, deleted = counts or (
-            (commit.metric("numOutputRows"), before) if commit is not None else (0, 0)
-        )
+        inserted, deleted = (commit.metric("numOutputRows"), before) if commit is not None else (0, 0)
         result = task.result(decision, inserted=inserted, deleted=deleted, jobs=jobs.count)
         if commit is not None:
             changes |= {
@@ -352,27 +343,6 @@ class Refresher:
             self._guard_plan(table.name, analysis)
         self._keep_house(task)
         return result
-
-    def _difference_applied(
-        self, task: Task, decision: Decision, marker: Marker, rows: DataFrame, views: Views
-    ) -> Applied | None:
-        """Write only what is other than before; None where the whole is written.
-
-        A small table tells its readers by itself how it changed, and one that is loaded has nothing to keep.
-        """
-        base, is_loaded = task.attempt.base, task.table.frontier is not None
-        if decision.action is not Action.FULL or not is_loaded or base is None:
-            return None
-        if task.storage.row_count() <= FEW_ROWS:
-            return None
-        try:
-            change = recomputed_change(self._spark, task, rows, base, views)
-        except (HeadraceError, PySparkException, Py4JJavaError) as error:
-            # What is stored may be damaged, or not be comparable; where it is the query, it fails once more.
-            _log.info("%s is written whole: %s", task.table.name, root_cause(error))
-            return None
-        writer = self._settings.apply
-        return apply_change(task.storage, change, marker, spark=self._spark, base=base, writer=writer)
 
     def _why_large(self, task: Task, rows: int) -> str:
         """Say why the whole contents may not fit the driver, by what is stored and what it comes from."""

@@ -289,6 +289,18 @@ def test_what_is_read_without_being_named_as_a_table_is_refused(
         shop.spark.sql("DROP TEMPORARY VARIABLE least_id")
 
 
+def test_another_mode_is_given_whatever_names_mean_by_now(shop: Headrace) -> None:
+    shop.create_stream_table("ids", "SELECT id FROM orders")
+    shop.spark.sql("CREATE OR REPLACE TEMP VIEW orders AS SELECT 1 AS id")
+    try:
+        shop.sql("ALTER STREAM TABLE ids SET REFRESH MODE FULL")
+        shop.sql("INSERT INTO default.orders VALUES (50, 1, 1)")
+        assert refreshed(shop, "ids").action == "FULL"
+        assert (50,) in rows(shop, "SELECT * FROM ids")
+    finally:
+        shop.spark.sql("DROP VIEW orders")
+
+
 def test_moments_written_as_texts_depend_on_time(shop: Headrace) -> None:
     for number, text in enumerate(("DATE 'today'", "CAST('now' AS TIMESTAMP)", "to_date('tomorrow')")):
         shop.create_stream_table(f"t{number}", f"SELECT id, {text} AS d FROM orders")
@@ -312,8 +324,11 @@ def test_a_view_of_other_settings_is_refused_until_it_is_made_anew(
     shop.spark.conf.set(setting, value)
     try:
         shop.sql(view)
+        shop.sql("CREATE OR REPLACE VIEW ids AS SELECT id FROM calls WHERE id > 0L")
     finally:
         shop.spark.conf.set(setting, usual)
+    if setting.endswith("timeZone"):
+        shop.create_stream_table("positive", "SELECT id FROM ids")
     with pytest.raises(HeadraceError, match=f"was made under {setting} = {value}") as caught:
         shop.create_stream_table("by_hour", "SELECT h, COUNT(*) AS n FROM hours GROUP BY h")
     assert caught.value.code == "unsupported_source"

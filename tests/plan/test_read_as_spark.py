@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from sqlglot import exp
 
-from headrace.plan.nodes import Node, Opaque, walk
+from headrace.plan.nodes import Aggregate, Filter, Node, Opaque, walk
 from headrace.sql.dialect import VerbatimSpark
 from headrace.sql.references import parse_query
 from tests.algebra.engine import Database, Subject
@@ -25,6 +26,7 @@ def root(text: str) -> Node:
         ("SELECT to_json((id, k)) AS j FROM t", "a row of values"),
         ("SELECT arrays_zip(array(id), array(k)) AS z FROM t", "arrays_zip()"),
         ("SELECT id AS x FROM (SELECT t.* FROM d JOIN t USING (k))", "t.* behind USING"),
+        ("SELECT id AS x FROM (SELECT t.* FROM t JOIN d USING (k))", "t.* behind USING"),
         ("SELECT hash(t.*) AS h FROM d NATURAL JOIN t", "t.* behind USING"),
         ("SELECT COUNT(*) AS n FROM t GROUP BY session_window(s, '5 minutes')", "session_window()"),
         ("SELECT COUNT(*) AS n FROM t GROUP BY window(s, '10 minutes', '5 minutes')", "window()"),
@@ -45,12 +47,37 @@ def test_what_is_not_planned_is_kept_with_the_reason(text: str, reason: str) -> 
         "SELECT id FROM t WHERE (k, a) IN ((1, 2), (3, 4))",
         "SELECT id, hash(*) AS h FROM t",
         "SELECT d.*, t.id FROM d JOIN t ON d.k = t.k",
+        "SELECT d.*, t.id FROM d JOIN t USING (k)",
+        "SELECT d.*, t.id FROM t LEFT JOIN d USING (k)",
+        "SELECT e.*, id FROM t LATERAL VIEW explode(array(a)) e AS x",
+        "SELECT id FROM t WHERE (k, a) = (1, 2)",
+        "SELECT COUNT(DISTINCT (a, id)) AS n FROM t",
+        "SELECT t.id FROM t JOIN d ON (t.k, t.a) = (d.k, d.k)",
         "SELECT id, struct((k), a AS b).k AS x FROM t",
         "SELECT k, SUM(a) OVER w AS s FROM t WINDOW w AS (PARTITION BY k)",
     ],
 )
 def test_what_is_like_it_is_planned(text: str) -> None:
     assert not any(isinstance(node, Opaque) for node in walk(root(text)))
+
+
+@pytest.mark.parametrize(
+    ("text", "is_key"),
+    [
+        ("SELECT k % 10 AS g, SUM(a) AS k FROM t GROUP BY k % 10 HAVING k > 5", False),
+        ("SELECT k AS g, SUM(a) AS k FROM t GROUP BY k HAVING k > 5", True),
+        ("SELECT k AS g, SUM(a) AS k FROM t GROUP BY 1 HAVING k > 5", True),
+        ("SELECT k AS g, SUM(a) AS k FROM t GROUP BY g HAVING k > 5", True),
+        ("SELECT k AS g, SUM(a) AS k FROM t GROUP BY ALL HAVING k > 5", True),
+        ("SELECT k AS g, SUM(a) AS k FROM t GROUP BY ROLLUP (t.k) HAVING k > 5", True),
+        ("SELECT k AS g, SUM(a) AS k FROM t GROUP BY (k), id HAVING k > 5", True),
+    ],
+)
+def test_having_means_a_key_before_a_name_of_the_list(text: str, is_key: bool) -> None:
+    (conditions,) = [node.condition for node in walk(root(text)) if isinstance(node, Filter)]
+    (aggregate,) = [node for node in walk(root(text)) if isinstance(node, Aggregate)]
+    (column,) = conditions.find_all(exp.Column)
+    assert (column.name in aggregate.keys) == is_key
 
 
 @pytest.mark.parametrize(

@@ -46,13 +46,19 @@ def check_query(
     current_schema: str,
     mode: RefreshMode,
     offset: Position | None = None,
+    is_new: bool = True,
 ) -> Checked:
-    """Check everything about a defining query that can be known before it runs."""
+    """Check everything about a defining query that can be known before it runs.
+
+    What the session makes of its names is asked where it `is_new`: later they may mean something else.
+    """
     analysis = _analyze(spark, definitions, query, current_schema, offset)
     columns = _output_columns(_spark_schema(spark, query, offset), analysis.tree)
-    _check_reads(reads_of(spark, query), analysis)
-    for view in analysis.views:
-        _check_settings(view, setting_of_view(spark, view))
+    if is_new:
+        reads = reads_of(spark, query)
+        _check_reads(reads, analysis)
+        for view in analysis.views:
+            _check_settings(view, setting_of_view(spark, view, reads))
     dependencies = dependencies_of(spark, catalog, name, analysis)
     plan = definitions.plan_of(analysis, tuple(column for column, _ in columns))
     refusals = definitions.refusals(analysis)

@@ -23,6 +23,8 @@ from headrace.sql.stars import is_counted, is_star
 
 # What Spark makes several rows or one of, or names after what it is made of.
 _NOT_BY_ROW = frozenset({"window", "session_window", "arrays_zip", "identifier"})
+# Where a row of values is only compared, the names of its fields do not matter.
+_COMPARING = (exp.In, exp.Predicate, exp.Distinct, exp.Window)
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ)
 
 
@@ -75,7 +77,7 @@ def resolve(
             return _note(context, environment, scope, "exists", node.expressions[0])
         if isinstance(node, exp.Lambda):
             return _lambda(node, again)
-        if isinstance(node, exp.Tuple) and not isinstance(node.parent, exp.In):
+        if isinstance(node, exp.Tuple) and not isinstance(node.parent, _COMPARING):
             raise Unplannable("a row of values, whose fields Spark names after its columns")
         if function_name(node) in _NOT_BY_ROW:
             raise Unplannable(f"{function_name(node)}()")

@@ -91,10 +91,12 @@ class Scope:
         matches = [relation for relation in self.relations if relation.answers_to(qualifier)]
         if len(matches) != 1:
             raise Unplannable(f"{'.'.join(qualifier)}.* is not one table")
-        if sum(len(relation.columns) for relation in self.relations) != len(self.visible):
-            # Spark gives the columns by which it joins first.
+        own = matches[0].columns
+        hidden = [column for column in own if column not in self.visible]
+        # Behind USING, Spark gives those first that `*` does not show, and the others as `*` has them.
+        if len(hidden) > 1 or [*hidden, *(one for one in self.visible if one in own)] != list(own):
             raise Unplannable(f"{'.'.join(qualifier)}.* behind USING or NATURAL JOIN")
-        return matches[0].columns
+        return own
 
 
 def _only(columns: Sequence[str], parts: Sequence[str]) -> exp.Expr:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -154,14 +154,28 @@ def _group_names(select: exp.Select) -> set[str]:
     if group is None:
         return set()
     items = [(entry.alias.lower(), entry.unalias()) for entry in select.expressions]
-    shown = {alias: item.name.lower() for alias, item in items if isinstance(item, exp.Column)}
+    columns = [(alias, item.name.lower()) for alias, item in items if isinstance(item, exp.Column)]
     if group.args.get("all"):
-        return set(shown.values())
-    names = {column.name.lower() for column in group.find_all(exp.Column)}
+        return {name for _, name in columns}
+    shown = {alias: name for alias, name in columns if alias}
+    keys = [key for part in group.args.values() if isinstance(part, list) for key in part]
+    names = {column.name.lower() for key in keys for column in _columns_of_key(key)}
     places = [int(key.name) for key in group.expressions if isinstance(key, exp.Literal) and key.is_int]
     by_place = {items[place - 1][1] for place in places if 0 < place <= len(items)}
     names |= {item.name.lower() for item in by_place if isinstance(item, exp.Column)}
     return names | {shown[alias] for alias in names & shown.keys()}
+
+
+def _columns_of_key(key: exp.Expr) -> Iterator[exp.Column]:
+    """Yield the columns that are keys as they are, by themselves or in sets of keys."""
+    match key:
+        case exp.Column():
+            yield key
+        case exp.Paren():
+            yield from _columns_of_key(key.this)
+        case exp.Tuple() | exp.GroupingSets() | exp.Rollup() | exp.Cube():
+            for part in key.expressions:
+                yield from _columns_of_key(part)
 
 
 def is_all(target: exp.Expr) -> bool:

@@ -15,8 +15,9 @@ from headrace.sql.names import TableName
 from headrace.sql.refusals import MOMENT
 
 # Settings that decide what a text means.
+_ZONE = "spark.sql.session.timeZone"
 _MEANING = (
-    "spark.sql.session.timeZone",
+    _ZONE,
     "spark.sql.ansi.enabled",
     "spark.sql.caseSensitive",
     "spark.sql.groupByOrdinal",
@@ -31,12 +32,13 @@ _TIMES = ("date", "timestamp", "timestamp_ntz")
 
 @dataclass(frozen=True)
 class Reads:
-    """Tables by schema and name, temporary views, session variables, and texts that mean a moment."""
+    """Tables by schema and name, temporary views, session variables, texts that mean a moment, time zones."""
 
     tables: frozenset[tuple[str, str]] = frozenset()
     temporary_views: frozenset[str] = frozenset()
     variables: frozenset[str] = frozenset()
     moments: frozenset[str] = frozenset()
+    time_zones: frozenset[str] = frozenset()
 
 
 def reads_of(spark: SparkSession, query: str) -> Reads:
@@ -51,10 +53,11 @@ def reads_of(spark: SparkSession, query: str) -> Reads:
         frozenset(str(node["desc"]["identifier"]["table"]) for node in nodes if node.get("isTempView")),
         frozenset(str(name).strip("[]") for name in _values(nodes, "VariableReference", "originalNameParts")),
         frozenset(_moments(plan)),
+        frozenset(str(node["timeZoneId"]) for node in nodes if node.get("timeZoneId") and _needs_zone(node)),
     )
 
 
-def setting_of_view(spark: SparkSession, name: TableName) -> str | None:
+def setting_of_view(spark: SparkSession, name: TableName, reads: Reads) -> str | None:
     """Name a setting under which a view was made and that is another one in this session, with both values.
 
     Spark reads a view under the settings of its maker; what stands in its place in a query cannot have any.
@@ -72,9 +75,14 @@ def setting_of_view(spark: SparkSession, name: TableName) -> str | None:
         kept = made.get(key)
         there = str(kept.get() if kept.isDefined() else usual.getConfString(key))
         here = str(spark.conf.get(key))
-        if _UTC.get(there, there).lower() != _UTC.get(here, here).lower():
+        is_used = key != _ZONE or any(_differ(zone, here) for zone in reads.time_zones)
+        if is_used and _differ(there, here):
             return f"{key} = {there}, which is {here} here"
     return None
+
+
+def _differ(there: str, here: str) -> bool:
+    return _UTC.get(there, there).lower() != _UTC.get(here, here).lower()
 
 
 def _nodes(part: Any) -> Iterator[dict[str, Any]]:
@@ -85,6 +93,11 @@ def _nodes(part: Any) -> Iterator[dict[str, Any]]:
     if isinstance(part, list):
         for item in part:
             yield from _nodes(item)
+
+
+def _needs_zone(node: dict[str, Any]) -> bool:
+    """Tell whether a time zone matters: every cast has one, and those to numbers make nothing of it."""
+    return not str(node["class"]).endswith("Cast") or node.get("dataType") in (*_TIMES, "string")
 
 
 def _values(nodes: Iterable[dict[str, Any]], kind: str, field: str) -> Iterator[Any]:

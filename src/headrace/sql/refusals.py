@@ -72,7 +72,7 @@ def find_refusals(
 
 
 # What Spark takes for the moment of reading, where a date or a time is wanted.
-MOMENT = re.compile(r"\s*(now|today|tomorrow|yesterday)(\s+\S+)?\s*", re.IGNORECASE)
+MOMENT = re.compile(r"\s*(now|today|tomorrow|yesterday)(\s+\S+|[+-]\S+)?\s*", re.IGNORECASE)
 _TO_TIMES = frozenset({"date", "timestamp", "to_date", "to_timestamp", "try_to_date", "try_to_timestamp"})
 
 # Where Spark's own functions are, whatever others are called.

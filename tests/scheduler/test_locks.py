@@ -19,6 +19,7 @@ from headrace.scheduler.dispatch import Dispatcher
 from headrace.scheduler.plan import plan_tables
 from headrace.scheduler.run import Scheduler
 from headrace.scheduler.tick import Tick
+from headrace.sources.shared import SharedChanges
 from headrace.sql.names import TableName
 from tests.catalog.samples import new_table
 from tests.scheduler.test_dispatch import NO_SPARK, assert_set
@@ -31,6 +32,7 @@ class Held:
 
     def __init__(self, catalog: Catalog) -> None:
         self.sources = self
+        self.changes = SharedChanges()
         self.may_end = threading.Event()
         self._catalog = catalog
 

@@ -297,6 +297,8 @@ def test_another_mode_is_given_whatever_names_mean_by_now(shop: Headrace) -> Non
         shop.sql("INSERT INTO default.orders VALUES (50, 1, 1)")
         assert refreshed(shop, "ids").action == "FULL"
         assert (50,) in rows(shop, "SELECT * FROM ids")
+        with pytest.raises(HeadraceError, match="orders is a temporary view"):
+            shop.sql("ALTER STREAM TABLE ids AS SELECT id FROM orders")
     finally:
         shop.spark.sql("DROP VIEW orders")
 

@@ -229,7 +229,7 @@ class Definer:
             current_schema=current_schema or table.current_schema,
             mode=mode,
             offset=position,
-            is_new=query != table.query,
+            is_new=current_schema is not None,
         )
 
     def _add(self, wanted: Definition, checked: Checked) -> StreamTable:

@@ -51,11 +51,9 @@ def resolve(
         match node:
             case exp.Column(parts=[name]) if shadows and name.name.lower() in shadows:
                 return wrap(shadows[name.name.lower()].copy())
-            case exp.Star() if not is_counted(node):
+            case exp.Star() | exp.Column() if _is_for_columns(node):
                 raise Unplannable("a star inside an expression")
             case exp.Column():
-                if isinstance(node.this, exp.Star):
-                    raise Unplannable("a star inside an expression")
                 found = scope.resolve([part.name for part in node.parts], aliases)
                 return in_place_of_column(found) if isinstance(node.parent, exp.Div) else found
             case exp.Cast() if node.to.is_type(exp.DType.TIME):
@@ -112,10 +110,11 @@ def _lambda(node: exp.Lambda, again: Callable[[exp.Expr], exp.Expr]) -> exp.Expr
     """Resolve the columns in the body of a lambda, unless a variable could be taken for one of them."""
     variables = {variable.name.lower() for variable in node.expressions}
     body = again(node.this)
-    if any(column.name.lower() in variables for column in body.find_all(exp.Column)) or any(
-        is_aggregate_call(part) for part in body.walk()
-    ):
+    if any(column.name.lower() in variables for column in body.find_all(exp.Column)):
         raise Unplannable("a lambda whose variable is called like a column")
+    if any(is_aggregate_call(part) for part in body.walk()):
+        # It becomes a column, whose name nobody chose.
+        raise Unplannable("an aggregate inside a lambda")
     written = node.copy()
     written.set("this", body)
     return written

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -10,8 +9,9 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from headrace.runtime.analyzed import analyzed_plan, kind_of, nodes_of
 from headrace.runtime.session import has_jvm
-from headrace.sql.names import TableName
+from headrace.sql.names import SESSION_CATALOG, TableName
 from headrace.sql.refusals import MOMENT
 
 # Settings that decide what a text means.
@@ -43,10 +43,8 @@ class Reads:
 
 def reads_of(spark: SparkSession, query: str) -> Reads:
     """Ask Spark what a query reads, wherever in it; a Spark Connect session does not tell."""
-    if not has_jvm(spark):
-        return Reads()
-    plan = json.loads(spark.sql(query)._jdf.queryExecution().analyzed().toJSON())
-    nodes = list(_nodes(plan))
+    plan = analyzed_plan(spark, query)
+    nodes = list(nodes_of(plan))
     names = [table["identifier"] for table in _values(nodes, "LogicalRelation", "catalogTable")]
     return Reads(
         frozenset((str(name.get("database", "")).lower(), str(name["table"]).lower()) for name in names),
@@ -62,7 +60,7 @@ def setting_of_view(spark: SparkSession, name: TableName, reads: Reads) -> str |
 
     Spark reads a view under the settings of its maker; what stands in its place in a query cannot have any.
     """
-    if not has_jvm(spark):
+    if not has_jvm(spark) or name.catalog != SESSION_CATALOG:
         return None
     jvm: Any = spark._jvm
     some = jvm.scala.Option.apply
@@ -85,23 +83,13 @@ def _differ(there: str, here: str) -> bool:
     return _UTC.get(there, there).lower() != _UTC.get(here, here).lower()
 
 
-def _nodes(part: Any) -> Iterator[dict[str, Any]]:
-    if isinstance(part, dict):
-        if "class" in part:
-            yield part
-        part = list(part.values())
-    if isinstance(part, list):
-        for item in part:
-            yield from _nodes(item)
-
-
 def _needs_zone(node: dict[str, Any]) -> bool:
     """Tell whether a time zone matters: every cast has one, and those to numbers make nothing of it."""
-    return not str(node["class"]).endswith("Cast") or node.get("dataType") in (*_TIMES, "string")
+    return not kind_of(node).endswith("Cast") or node.get("dataType") in (*_TIMES, "string")
 
 
 def _values(nodes: Iterable[dict[str, Any]], kind: str, field: str) -> Iterator[Any]:
-    return (node[field] for node in nodes if str(node["class"]).endswith(f".{kind}") and node.get(field))
+    return (node[field] for node in nodes if kind_of(node) == kind and node.get(field))
 
 
 def _moments(part: Any) -> Iterator[str]:

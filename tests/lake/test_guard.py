@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from headrace import Headrace, HeadraceError
+from headrace.refresh import recompute
 from headrace.sources.log import Commit
 from headrace.storage.apply import run
-from headrace.storage.apply.choose import Path
-from headrace.storage.apply.spark import append_by_spark
+from headrace.storage.apply.choose import Choice, Path
+from headrace.storage.apply.spark import append_by_spark, merge_by_spark
 from tests.conftest import refreshed, rows
 
 TOTALS = "SELECT customer, SUM(amount) AS total FROM orders GROUP BY customer"
@@ -113,6 +114,32 @@ def test_an_append_beside_spark_s_own_is_found(totals: Headrace, monkeypatch: py
     assert rows(totals, "SELECT * FROM totals") == rows(totals, TOTALS)
     totals.sql("INSERT INTO orders VALUES (10, 9, 9)")
     assert refreshed(totals, "totals").action == "DIFFERENTIAL"
+
+
+def test_an_append_right_before_the_difference_of_a_full_refresh_is_found(
+    shop: Headrace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only a commit that replaces all rows takes away what came just before it."""
+    shop.create_stream_table("whole", "SELECT id, amount FROM orders", refresh_mode="FULL")
+    shop.create_stream_table("few", "SELECT id FROM whole WHERE amount > 5")
+    shop._refresher.use(shop.settings.model_copy(update={"apply": "spark"}))
+    monkeypatch.setattr(recompute, "_TIMES", 0)
+
+    def beside(*given: Any) -> Commit:
+        shop.spark.sql("INSERT INTO whole VALUES (99, 99)")
+        return merge_by_spark(*given)
+
+    monkeypatch.setattr(run, "_BY_SPARK", {**run._BY_SPARK, Path.SPARK_MERGE: beside})
+    monkeypatch.setattr(run, "choose_path", lambda *_, **__: Choice(Path.SPARK_MERGE, "for the test"))
+    shop.sql("UPDATE orders SET amount = amount + 1 WHERE id = 1")
+    with pytest.raises(HeadraceError) as failure:
+        shop.refresh_stream_table("whole")
+    assert failure.value.code == "storage_written_by_others"
+    monkeypatch.undo()
+    assert shop.spark.sql("SELECT * FROM whole WHERE id = 99").count() == 1
+    assert refreshed(shop, "whole").action == "REINITIALIZE"
+    assert rows(shop, "SELECT * FROM whole") == rows(shop, "SELECT id, amount FROM orders")
+    assert refreshed(shop, "few").action == "DIFFERENTIAL"
 
 
 @pytest.mark.parametrize("way", ["drop", "files"])

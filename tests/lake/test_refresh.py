@@ -14,6 +14,7 @@ from deltalake import write_deltalake
 from pyspark.errors import SparkRuntimeException
 
 from headrace import Headrace, HeadraceError
+from headrace.refresh import recompute
 from headrace.refresh.blame import blame
 from headrace.refresh.by_state import StateChange
 from headrace.sources import shared
@@ -197,6 +198,120 @@ def test_a_choice_to_recompute_looks_at_the_columns_in_use(shop: Headrace) -> No
         shop.sql(f"UPDATE orders SET {write}")
         assert refreshed(shop, "totals").action == action
         assert (rows(shop, "SELECT * FROM totals") != before) == (action == "FULL")
+
+
+def _with_reader(lake: Headrace, query: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make a table that is recomputed and counts as large, and one that reads it."""
+    lake.sql("CREATE TABLE sales (id INT, kind INT, x DOUBLE, `odd.name` STRING) USING delta")
+    lake.sql("INSERT INTO sales SELECT id, id % 40, id / 3, CONCAT('n', id % 3) FROM range(400)")
+    lake.create_stream_table("whole", query, refresh_mode="FULL")
+    lake.create_stream_table(
+        "sums", "SELECT kind, COUNT(*) AS n FROM whole GROUP BY kind", refresh_mode="DIFFERENTIAL"
+    )
+    monkeypatch.setattr(recompute, "FEW_ROWS", 20)
+
+
+def test_a_small_result_of_large_sources_hands_its_readers_the_difference(
+    lake: Headrace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _with_reader(lake, "SELECT kind, COUNT(*) AS n, SUM(id) AS s FROM sales GROUP BY kind", monkeypatch)
+    storage = storage_of(lake, "whole")
+    lake.sql("UPDATE sales SET id = id + 1 WHERE id IN (3, 43)")
+    result = refreshed(lake, "whole")
+    assert (result.action, result.rows_inserted, result.rows_deleted) == ("FULL", 1, 1)
+    assert "what differs, for its readers" in result.reason
+    assert refreshed(lake, "sums").action == "DIFFERENTIAL"
+    version = storage.log.newest_version()
+    lake.sql("UPDATE sales SET id = CASE id WHEN 5 THEN 45 ELSE 5 END WHERE id IN (5, 45)")
+    assert refreshed(lake, "whole").rows_inserted == 0
+    assert storage.log.newest_version() == version
+    assert refreshed(lake, "sums").action == "NO_DATA"
+    lake.sql("DELETE FROM sales WHERE kind = 7 OR id > 390")
+    assert refreshed(lake, "whole").rows_deleted == 10
+    assert refreshed(lake, "sums").rows_deleted == 1
+    lake.sql("DELETE FROM sales WHERE id >= 100")
+    assert "spark rewrite" in refreshed(lake, "whole").reason, "the sources are no larger by far"
+    assert refreshed(lake, "sums").action == "DIFFERENTIAL"
+
+
+@pytest.mark.parametrize("stays", ["on the driver", "in Spark"])
+def test_what_differs_is_written_with_every_byte_of_it(
+    lake: Headrace, monkeypatch: pytest.MonkeyPatch, stays: str
+) -> None:
+    _with_reader(lake, "SELECT kind, id, x, `odd.name` FROM sales", monkeypatch)
+    monkeypatch.setattr(recompute, "_TIMES", 0)
+    lake.sql("INSERT INTO sales VALUES (NULL, NULL, DOUBLE('NaN'), ''), (1000, 41, DOUBLE('-0'), NULL)")
+    assert refreshed(lake, "whole").rows_inserted == 2
+    assert refreshed(lake, "sums").action == "DIFFERENTIAL"
+    if stays == "in Spark":
+        monkeypatch.setattr(recompute, "_FEW_OTHERS", 0)
+        monkeypatch.setattr(recompute, "_HELD_CHARACTERS", 0)
+    log = storage_of(lake, "whole").log
+    for write, gained, lost in (
+        ("INSERT INTO sales VALUES (1, 1, 7, ''), (1, 1, 7, ''), (2, NULL, NULL, NULL)", 3, 0),
+        ("UPDATE sales SET x = x + 1, kind = 50 WHERE id IN (10, 11, 1000)", 3, 3),
+        ("DELETE FROM sales WHERE id IS NULL OR id = 1", 0, 4),
+        ("MERGE INTO sales USING (SELECT 12 AS i) ON id = i WHEN MATCHED THEN UPDATE SET x = -x", 1, 1),
+    ):
+        before = rows(lake, "SELECT * FROM whole"), rows(lake, "SELECT * FROM sums")
+        lake.sql(write)
+        result = refreshed(lake, "whole")
+        assert (result.action, result.rows_inserted, result.rows_deleted) == ("FULL", gained, lost)
+        assert ("what differs, for its readers; spark" in result.reason) == (stays == "in Spark")
+        assert rows(lake, "SELECT * FROM whole") != before[0]
+        reader = refreshed(lake, "sums")
+        assert reader.action == "DIFFERENTIAL"
+        assert (rows(lake, "SELECT * FROM sums") != before[1]) == ("MERGE" not in write)
+    version = log.newest_version()
+    assert refreshed(lake, "whole", full=True).reason.endswith("nothing: the change is empty")
+    assert log.newest_version() == version
+    assert refreshed(lake, "sums").action == "NO_DATA"
+    for file in Path(log.location).glob("*.parquet"):
+        file.write_bytes(file.read_bytes()[:-20])
+    result = refreshed(lake, "whole", full=True)
+    assert result.action == "FULL"
+    assert "spark rewrite" in result.reason, "what is damaged is written anew"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT kind, id, CURRENT_DATE() AS day FROM sales",
+        "SELECT kind, id, MAP(id, x) AS m FROM sales",
+        "SELECT kind, id, RAND() < 2 AS yes FROM sales",
+    ],
+)
+def test_what_another_computation_may_give_otherwise_is_written_whole(
+    lake: Headrace, monkeypatch: pytest.MonkeyPatch, query: str
+) -> None:
+    _with_reader(lake, query, monkeypatch)
+    monkeypatch.setattr(recompute, "_TIMES", 0)
+    lake.sql("INSERT INTO sales VALUES (1, 77, 1, '')")
+    result = refreshed(lake, "whole")
+    assert result.action == "FULL"
+    assert "spark rewrite" in result.reason
+    assert refreshed(lake, "sums").action == "DIFFERENTIAL"
+    assert lake.spark.sql("SELECT n FROM sums WHERE kind = 77").collect() == [(1,)]
+
+
+def test_a_system_failure_while_comparing_is_not_taken_for_damage(
+    lake: Headrace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _with_reader(lake, "SELECT kind, id, x FROM sales", monkeypatch)
+    monkeypatch.setattr(recompute, "_TIMES", 0)
+    before = rows(lake, "SELECT * FROM whole")
+    lake.sql("INSERT INTO sales VALUES (1, 77, 1, '')")
+
+    def full(*_: object) -> int:
+        raise SparkRuntimeException("No space left on device")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(recompute, "_FEW_OTHERS", 0)
+        broken.setattr(recompute, "_characters", full)
+        with pytest.raises(HeadraceError, match="No space left"):
+            lake.refresh_stream_table("whole")
+    assert rows(lake, "SELECT * FROM whole") == before
+    assert refreshed(lake, "whole").rows_inserted == 1
 
 
 def test_a_full_refresh_puts_right_what_is_damaged(totals: Headrace) -> None:

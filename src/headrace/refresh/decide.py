@@ -25,8 +25,6 @@ from headrace.sql.names import TableName
 _FEW_BYTES = 32 << 20
 _FEW_CHANGED = 50_000
 _PART = 0.25
-# Why a query may be recomputed though its result follows from values, if not from those in its sources alone.
-_OF_VALUES = frozenset({"recursive_cte", "session_function"})
 
 
 class Decider:
@@ -135,9 +133,7 @@ class Decider:
 
     def _follows_from_values(self, task: Task) -> bool:
         """Tell whether equal values in the columns in use make an equal result."""
-        if task.analysis.time_dependent:
-            return False
-        if any(one.code not in _OF_VALUES for one in self._definitions.refusals(task.analysis)):
+        if not self._definitions.follows_from_values(task.analysis):
             return False
         # Two maps are equal whatever the order of their entries, which a query may show.
         plan = self._definitions.plan(task.table, task.analysis)

@@ -21,6 +21,8 @@ from headrace.sql.refusals import Refusal, non_deterministic_calls
 
 # The columns of each source that a stream table was defined over.
 ReadColumns = Mapping[TableName, Sequence[str]]
+# Why a query may be recomputed though its result follows from values, if not from those in its sources alone.
+_OF_VALUES = frozenset({"recursive_cte", "session_function"})
 
 
 class Definitions:
@@ -109,6 +111,11 @@ class Definitions:
         """List why a query cannot be maintained, the registered functions that it calls included."""
         functions = self.functions(analysis).non_deterministic
         return (*analysis.refusals, *non_deterministic_calls(analysis.text, functions))
+
+    def follows_from_values(self, analysis: Analysis) -> bool:
+        """Tell whether a query gives the same whenever it is computed over the same rows."""
+        codes = {one.code for one in self.refusals(analysis)}
+        return not analysis.time_dependent and codes <= _OF_VALUES
 
     def analyze(self, query: str, current_schema: str) -> Analysis:
         return analyze(query, current_schema=current_schema, resolve=lambda name: resolve(self._spark, name))

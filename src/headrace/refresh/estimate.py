@@ -32,7 +32,7 @@ class Estimates:
         measured = measured_of(self._catalog, task.table)
         route = next(change_statements(plan, frozenset(changed)), None)
         by_group = route is not None and route.route is Route.REPLACEMENT
-        in_sources = self._rows_in_sources(task)
+        in_sources = self.rows_in_sources(task)
         return gather(change_rows, source_rows, measured, in_sources, whole_groups=by_group)
 
     def rows_of(self, name: TableName, at: SourceVersion) -> int | None:
@@ -41,12 +41,12 @@ class Estimates:
 
     def of_full(self, task: Task, decision: Decision) -> dict[str, object]:
         """What is kept of a full refresh, so that later ones know how much of its time was its own."""
-        details: dict[str, object] = {"rows_in_sources": self._rows_in_sources(task)}
+        details: dict[str, object] = {"rows_in_sources": self.rows_in_sources(task)}
         if decision.failed_change_ms is not None:
             details["failed_change_ms"] = decision.failed_change_ms
         return details
 
-    def _rows_in_sources(self, task: Task) -> int | None:
+    def rows_in_sources(self, task: Task) -> int | None:
         """Count the rows of all sources; None where one of them does not say."""
         total = 0
         for name in task.analysis.sources:

@@ -81,9 +81,14 @@ def _adopt(catalog: Catalog, table: StreamTable, commit: Commit, marker: Marker)
 
 
 def _replaced_all(commit: Commit, marker: Marker) -> bool:
-    """Tell whether a commit left no row of those before it, what came in just before it included."""
+    """Tell whether a commit left no row of those before it, what came in just before it included.
+
+    A full refresh may also have written no more than what differs from the version that it knew.
+    """
     is_new = Action(marker.action) in (Action.FULL, Action.REINITIALIZE)
-    return is_new and int(commit.info.get("readVersion", -1)) == commit.version - 1
+    mode = (commit.info.get("operationParameters") or {}).get("mode")
+    is_whole = is_new and commit.operation == "WRITE" and mode == "Overwrite"
+    return is_whole and int(commit.info.get("readVersion", -1)) == commit.version - 1
 
 
 def _distrust(catalog: Catalog, table: StreamTable, commit: Commit | None, finding: str) -> StreamTable:

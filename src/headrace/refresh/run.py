@@ -22,45 +22,37 @@ from headrace.catalog import (
     StreamTable,
     this_owner,
 )
-from headrace.catalog.records import StreamTableChanges
 from headrace.config import Settings
 from headrace.delta.kept import state_plans
 from headrace.errors import HeadraceError
 from headrace.plan.repeatable import unrepeatable
 from headrace.refresh.blame import Blame, blame
 from headrace.refresh.by_state import StateChange, state_table
-from headrace.refresh.checks import dependencies_of, effective_mode
 from headrace.refresh.decide import Decider, load_anew
 from headrace.refresh.definition import Definitions
 from headrace.refresh.differential import ComputedChange, compute_change, read_source_changes
 from headrace.refresh.estimate import Estimates
 from headrace.refresh.failure import as_headrace_error, root_cause
-from headrace.refresh.guard import misread
 from headrace.refresh.intent import RefreshPlan, plan_refresh
 from headrace.refresh.jobs import count_jobs
 from headrace.refresh.poison import name_poisoned_row
+from headrace.refresh.recompute import Recomputation
 from headrace.refresh.record import Recorder, ahead
 from headrace.refresh.recover import recover
 from headrace.refresh.result import RefreshResult
-from headrace.refresh.sizes import Stored, stored_size
 from headrace.refresh.task import Attempt, Decision, Gate, Task, Withheld
 from headrace.refresh.views import Views
-from headrace.refresh.watch import cannot_follow
-from headrace.runtime.relations import describe
 from headrace.sources.registry import Sources
 from headrace.sources.search import decoded_columns
 from headrace.sql.analysis import Analysis
 from headrace.sql.names import TableName
-from headrace.storage.apply import FEW_ROWS, apply_change, replace_rows
+from headrace.storage.apply import apply_change
 from headrace.storage.maintain import maintain
 from headrace.storage.read import source_rows
 from headrace.storage.state import has_state
-from headrace.storage.table import Storage, create_storage
+from headrace.storage.table import Storage
 
 _log = logging.getLogger(__name__)
-
-# Files of sources up to this size, compressed, are small however wide their rows.
-_FEW_BYTES = 32 << 20
 
 
 class Refresher:
@@ -76,10 +68,13 @@ class Refresher:
         self._estimates = Estimates(catalog, self.sources)
         self._decider = Decider(catalog, settings, self.sources, self.definitions, self._estimates)
         self._recorder = Recorder(catalog)
+        self._recomputation = Recomputation(
+            spark, catalog, settings, self.sources, self.definitions, self._estimates, self._recorder
+        )
 
     def use(self, settings: Settings) -> None:
         """Take other settings from now on."""
-        self._settings = self._decider.settings = settings
+        self._settings = self._decider.settings = self._recomputation.settings = settings
 
     def refresh(
         self,
@@ -113,8 +108,9 @@ class Refresher:
                 base = table.storage_version
             attempt = Attempt(table, held, moment or _moment_by_hand(table), clock, gate, will_retry, base)
             try:
-                task = self._prepare(attempt, pins or {})
-                return self._carry_out_or_rebuild(task, self._decider.decide(task, full=full))
+                with self.sources.found_once():
+                    task = self._prepare(attempt, pins or {})
+                    return self._carry_out_or_rebuild(task, self._decider.decide(task, full=full))
             except Withheld as withheld:
                 return self._recorder.withhold(attempt, withheld)
             except Exception as error:
@@ -220,7 +216,8 @@ class Refresher:
         if decision.action is Action.DIFFERENTIAL:
             return self._apply_change(task, decision)
         fell_back = decision.is_choice and self._was_changed_last(task.table)
-        result = self._rewrite(task, decision)
+        result = self._recomputation.carry_out(task, decision)
+        self._keep_house(task)
         if fell_back:
             message = f"{task.table.name} was recomputed in place of being changed: {decision.reason}"
             self._catalog.raise_alert("fell_back_to_full", message, task.table.name)
@@ -302,92 +299,6 @@ class Refresher:
             maintain(task.storage, spark=self._spark, oldest_needed=min(needed, default=None))
         except Exception as error:  # noqa: BLE001 - no failure of housekeeping undoes a refresh
             _log.warning("%s is refreshed, but its storage was not tidied: %s", task.table.name, error)
-
-    def _rewrite(self, task: Task, decision: Decision) -> RefreshResult:
-        """Recompute the contents in full and replace them."""
-        table = task.table
-        marker = task.marker(self._recorder.start(task, decision), decision)
-        before = task.storage.row_count()
-        details = self._estimates.of_full(task, decision)
-        if not task.storage.exists() and describe(self._spark, table.name) is None:
-            create_storage(self._spark, table.name, table.columns, cluster_by=table.cluster_by)
-            task.attempt.base = task.storage.log.newest_version()
-        new_schema = decision.action is Action.REINITIALIZE
-        with count_jobs(self._spark, f"refresh {table.name}") as jobs:
-            analysis = self.definitions.of(table, fresh=True)
-            table = self._redescribe(task, analysis, decision.reason) if new_schema else table
-            rows = self.definitions.rows_at(table, analysis, task.frontier)
-            task.attempt.pass_gate(decision.action)
-            replaced = replace_rows(
-                task.storage,
-                rows,
-                marker,
-                base=task.attempt.base,
-                spark_only=self._why_large(task, before),
-                new_schema=new_schema,
-                has_readers=bool(self._catalog.dependents(table.name)),
-                only_if_other=decision.action is Action.FULL and table.frontier is not None,
-            )
-        commit, changes = replaced.commit, task.progress()
-        decision = replace(decision, reason=f"{decision.reason}; {replaced.path}: {replaced.reason}")
-        inserted, deleted = (commit.metric("numOutputRows"), before) if commit is not None else (0, 0)
-        result = task.result(decision, inserted=inserted, deleted=deleted, jobs=jobs.count)
-        if commit is not None:
-            changes |= {
-                "storage_version": commit.version,
-                "table_id": task.storage.table_id(),
-                "reinitialize_reason": None,
-            }
-        self._recorder.finish(marker, result, changes, decision, details, answered=table.reinitialize_reason)
-        if table.effective_mode == "DIFFERENTIAL" and (table.frontier is None or new_schema):
-            self._guard_plan(table.name, analysis)
-        self._keep_house(task)
-        return result
-
-    def _why_large(self, task: Task, rows: int) -> str:
-        """Say why the whole contents may not fit the driver, by what is stored and what it comes from."""
-        if self._settings.apply == "spark":
-            return "the setting apply is spark"
-        if rows > FEW_ROWS:
-            return f"the table has {rows:,} rows"
-        total = Stored()
-        for name in task.analysis.sources:
-            total += stored_size(self.sources.find(name).location, task.frontier[str(name)].version)
-        return "" if total.is_within(FEW_ROWS, _FEW_BYTES) else "its sources are large"
-
-    def _redescribe(self, task: Task, analysis: Analysis, reason: str) -> StreamTable:
-        """Follow what the query means by now: the columns keep their names and take their new types.
-
-        The reason is written down with it, so that no failure from here on leaves the old contents taken for
-        those of the new definition.
-        """
-        table = task.table
-        now = self.definitions.columns_at(analysis, task.frontier)
-        columns = tuple((name, now.get(name.lower(), type_)) for name, type_ in table.columns)
-        plan = self.definitions.plan(replace(table, columns=columns), analysis)
-        refusals = self.definitions.refusals(analysis)
-        try:
-            dependencies = dependencies_of(self._spark, self._catalog, table.name, analysis)
-            mode, mode_reason = effective_mode(table.refresh_mode, refusals, plan, columns)
-        except HeadraceError as error:
-            raise cannot_follow(table, error) from error
-        changes: StreamTableChanges = {
-            "columns": columns,
-            "expanded_query": analysis.expanded,
-            "effective_mode": mode,
-            "mode_reason": mode_reason,
-            "reinitialize_reason": reason,
-        }
-        return self._catalog.redefine(table.name, changes, dependencies)
-
-    def _guard_plan(self, name: TableName, analysis: Analysis) -> None:
-        """Never maintain by a plan that does not mean what the user's text means."""
-        table = self._catalog.find(name)
-        finding = misread(self._spark, self.sources.pins, table, self.definitions.plan(table, analysis))
-        if finding:
-            reason = f"the plan of the query is not to be trusted: {finding}"
-            self._catalog.update(name, effective_mode="FULL", mode_reason=reason)
-            self._catalog.raise_alert("fell_back_to_full", f"{name}: {reason}", name)
 
 
 def _moment_by_hand(table: StreamTable) -> datetime:

@@ -40,11 +40,11 @@ def _rows_stored(location: str, path: str) -> int:
         return int(pq.ParquetFile(stream).metadata.num_rows)
 
 
-def each(items: Sequence[T], read: Callable[[T], R]) -> list[R]:
-    """Read some files at a time."""
+def each(items: Sequence[T], read: Callable[[T], R], at_once: int = _READERS) -> list[R]:
+    """Read some files at a time; a single one in less time than a thread takes to start."""
     if len(items) < 2:
         return [read(item) for item in items]
-    with ThreadPoolExecutor(_READERS) as readers:
+    with ThreadPoolExecutor(at_once) as readers:
         return list(readers.map(read, items))
 
 

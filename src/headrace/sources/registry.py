@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import TypeAlias
 
@@ -28,11 +30,30 @@ class Sources:
     def __init__(self, spark: SparkSession, rows_by_files: RowsByFiles) -> None:
         self._spark = spark
         self._handles: dict[TableName, DeltaSource] = {}
+        self._once = threading.local()
         self.changes = SharedChanges()
         self.pins = Pins(spark, lambda name, at: rows_by_files(spark, self.find(name).log, at))
 
+    @contextmanager
+    def found_once(self) -> Iterator[None]:
+        """Look every name up once in this thread: a refresh asks for each source some ten times over."""
+        outer = getattr(self._once, "found", None)
+        self._once.found = {}
+        try:
+            yield
+        finally:
+            self._once.found = outer
+
     def find(self, name: TableName) -> DeltaSource:
         """Give the source behind a name, or say that it is gone or not Delta."""
+        found: dict[TableName, DeltaSource] | None = getattr(self._once, "found", None)
+        if found is None:
+            return self._look_up(name)
+        if name not in found:
+            found[name] = self._look_up(name)
+        return found[name]
+
+    def _look_up(self, name: TableName) -> DeltaSource:
         try:
             described = describe(self._spark, name)
         except (PySparkException, Py4JError) as error:

@@ -111,10 +111,20 @@ def consolidate_frame(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
     their value, and the value is taken from the rows of the group.
     """
     kinds = {field.name.casefold(): field.dataType for field in frame.schema.fields}
-    keys = [key for column in columns for key in _keys(column, kinds[column.casefold()])]
-    named = {f"{_KEY}_{index}": key for index, key in enumerate(keys)}
-    values = [f"any_value({quote(column)}) AS {quote(column)}" for column in columns]
-    grouped = _aggregate(frame, named, [*values, f"SUM({WEIGHT}) AS {WEIGHT}"])
+    keys = {column: _keys(column, kinds[column.casefold()]) for column in columns}
+    # A column that is its own key needs no value beside it: of strings such values would have to be sorted.
+    plain = [
+        quote(column)
+        for column, own in keys.items()
+        # Grouping puts the entries of a map in order.
+        if own == [quote(column)] and not _contains(kinds[column.casefold()], MapType)
+    ]
+    others = [column for column in columns if quote(column) not in plain]
+    named = {f"{_KEY}_{index}": key for index, key in enumerate(k for name in others for k in keys[name])}
+    values = [f"any_value({quote(column)}) AS {quote(column)}" for column in others]
+    keyed = frame.selectExpr("*", *(f"{key} AS {name}" for name, key in named.items()))
+    outputs = [*values, f"SUM({WEIGHT}) AS {WEIGHT}"]
+    grouped = keyed.groupBy(*plain, *named).agg(*(expr(output) for output in outputs))
     return grouped.where(f"{WEIGHT} <> 0").select(*(quote(column) for column in columns), WEIGHT)
 
 
@@ -149,11 +159,6 @@ def _by_weight(pieces: Iterable[Piece]) -> Iterator[tuple[int, list[Piece]]]:
 def _weighted(rows: DataFrame, columns: Sequence[str], weight: int) -> DataFrame:
     chosen = [f"{quote(column)}" for column in columns]
     return rows.selectExpr(*chosen, f"CAST({weight} AS BIGINT) AS {WEIGHT}")
-
-
-def _aggregate(frame: DataFrame, keys: dict[str, str], outputs: Sequence[str]) -> DataFrame:
-    keyed = frame.selectExpr("*", *(f"{key} AS {name}" for name, key in keys.items()))
-    return keyed.groupBy(*keys).agg(*(expr(output) for output in outputs))
 
 
 def _keys(column: str, kind: DataType) -> list[str]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pyarrow as pa
 
+from headrace.sources.driver import each
 from headrace.storage.apply.change import WEIGHT, TableChange, repeat, rows_missing
 from headrace.storage.apply.search import Positions, find_rows
 from headrace.storage.commit import Draft
@@ -38,13 +38,13 @@ def draft_files(snapshot: Snapshot, change: TableChange) -> Draft:
     gains = conform(change.gains, snapshot.arrow_schema)
     joining = [gains, *(gains.slice(0, 0) for _ in touched[1:])]
 
-    def copy(file: DataFile, gained: pa.Table) -> tuple[int, list[Action]]:
+    def copy(pair: tuple[DataFile, pa.Table]) -> tuple[int, list[Action]]:
+        file, gained = pair
         kept = visible_rows(snapshot, file, hide=positions[file.path])
         return kept.num_rows, list(write_rows(snapshot, pa.concat_tables([kept, gained])))
 
     # As many files are held at once as there are cores, however many are touched.
-    with ThreadPoolExecutor(os.cpu_count() or 2) as pool:
-        copies = list(pool.map(copy, touched, joining))
+    copies = each(list(zip(touched, joining, strict=True)), copy, at_once=os.cpu_count() or 2)
     adds = [add for _, parts in copies for add in parts]
     if not touched:
         adds += write_rows(snapshot, gains)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.sources.driver import each
 from headrace.storage.apply.change import WEIGHT
 from headrace.storage.apply.skipping import FileFilter
 from headrace.storage.data_files import read_columns, rows_at
@@ -143,8 +144,8 @@ def _found_by_one_column(
         return positions, which.take(pa.array(positions)).to_numpy().astype(np.int64)
 
     newest_first = _newest_first(files)
-    with ThreadPoolExecutor(os.cpu_count() or 2) as pool:
-        found = {file.path: hit for file, hit in zip(newest_first, pool.map(look, newest_first), strict=True)}
+    hits = each(newest_first, look, at_once=os.cpu_count() or 2)
+    found = {file.path: hit for file, hit in zip(newest_first, hits, strict=True)}
     found = {path: hit for path, hit in found.items() if len(hit[0])}
     met = np.concatenate([np.zeros(0, dtype=np.int64), *(which for _, which in found.values())])
     if not np.array_equal(np.bincount(met, minlength=losses.num_rows), search.wanted):
@@ -170,6 +171,10 @@ def _narrowing_columns(losses: pa.Table, match: Sequence[str]) -> list[str]:
 
 def _candidates(snapshot: Snapshot, files: Sequence[DataFile], search: _Search) -> Iterator[_Candidates]:
     """Read files a few at a time, newest first."""
+    if len(files) == 1:
+        # A thread takes longer to start than a small file takes to read.
+        yield _narrow(snapshot, files[0], search)
+        return
     workers = os.cpu_count() or 2
     remaining = iter(_newest_first(files))
     with ThreadPoolExecutor(workers) as pool:

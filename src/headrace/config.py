@@ -73,6 +73,12 @@ class Settings(BaseSettings):
         default="auto",
         description="Who writes a change: `auto` takes the fastest writer for its size, `spark` only Spark.",
     )
+    deletion_vectors: bool = Field(
+        default=True,
+        description="Whether rows of stream tables may be hidden by deletion vectors, which is quicker than "
+        "copying their files where these have more than a megabyte. `false` is for readers that do not know "
+        "them, such as `to_pandas` of delta-rs.",
+    )
     history_retention_days: float = Field(
         default=30, gt=0, le=36500, description="Days for which refreshes and alerts are kept."
     )

@@ -320,14 +320,11 @@ def test_a_small_bound_hides_rows_and_a_large_one_copies(model: Model) -> None:
     assert stored(model) == model.rows
 
 
-def test_rows_of_a_large_table_are_hidden_unless_their_files_are_small(model: Model) -> None:
+def test_without_vectors_files_are_copied(model: Model) -> None:
     model.apply(Counter({row(number): 1 for number in range(100)}))
-    large = Limits(rewrite_bytes=0, large_bytes=0, copy_of_large_bytes=0)
-    hidden = model.apply(Counter({row(1): -1, row(200): 1}), limits=large)
-    assert hidden.path is Path.VECTORS
-    assert hidden.reason.startswith("the table is large, and the change may touch 1 of 1 files")
-    small = Limits(rewrite_bytes=0, large_bytes=0)
-    assert model.apply(Counter({row(2): -1}), limits=small).path is Path.FILES
+    plain = Limits(rewrite_bytes=0, copy_bytes=0, vectors=False)
+    assert model.apply(Counter({row(1): -1, row(200): 1}), limits=plain).path is Path.FILES
+    assert "deletionVectors" not in read_snapshot(model.storage.log).features
     assert stored(model) == model.rows
 
 

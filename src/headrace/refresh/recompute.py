@@ -34,7 +34,7 @@ from headrace.sources.registry import Sources
 from headrace.sources.spark_changes import consolidate_frame
 from headrace.sql.analysis import Analysis
 from headrace.sql.names import TableName, quote
-from headrace.storage.apply import FEW_ROWS, TableChange, apply_change, replace_rows
+from headrace.storage.apply import FEW_ROWS, Limits, TableChange, apply_change, replace_rows
 from headrace.storage.marker import Marker
 from headrace.storage.table import create_storage
 
@@ -136,8 +136,15 @@ class Recomputation:
         return _Written(commit.version, commit.metric("numOutputRows"), before, how)
 
     def _write_difference(self, task: Task, change: TableChange, marker: Marker) -> _Written:
-        writer, base = self.settings.apply, task.attempt.base
-        applied = apply_change(task.storage, change, marker, spark=self._spark, base=base, writer=writer)
+        applied = apply_change(
+            task.storage,
+            change,
+            marker,
+            spark=self._spark,
+            base=task.attempt.base,
+            writer=self.settings.apply,
+            limits=Limits(vectors=self.settings.deletion_vectors),
+        )
         version = applied.commit.version if applied.commit is not None else None
         how = f"what differs, for its readers; {applied.path}: {applied.reason}"
         return _Written(version, applied.inserted, applied.deleted, how)

@@ -46,7 +46,7 @@ from headrace.sources.registry import Sources
 from headrace.sources.search import decoded_columns
 from headrace.sql.analysis import Analysis
 from headrace.sql.names import TableName
-from headrace.storage.apply import apply_change
+from headrace.storage.apply import Limits, apply_change
 from headrace.storage.maintain import maintain
 from headrace.storage.read import source_rows
 from headrace.storage.state import has_state
@@ -249,6 +249,7 @@ class Refresher:
                     spark=self._spark,
                     base=table.storage_version,
                     writer=self._settings.apply,
+                    limits=Limits(vectors=self._settings.deletion_vectors),
                 )
                 task.attempt.committed = applied.commit is not None
             if isinstance(computed, StateChange):

@@ -38,8 +38,8 @@ def table_properties(*, mapped_columns: bool = False, change_feed: bool = False)
     'false'
     """
     properties = {
-        # Without vectors every Delta reader reads the table, old ones too; a very large table gets them when
-        # copying its files would cost more than all readers pay for the vectors.
+        # Without vectors every Delta reader reads the table, old ones too; a table gets them with the first
+        # change for which copying files would cost more.
         "delta.enableDeletionVectors": "false",
         # A feed makes every commit write its rows twice: only a table that others follow needs it.
         "delta.enableChangeDataFeed": "true" if change_feed else "false",

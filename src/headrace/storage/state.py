@@ -24,7 +24,6 @@ from pyspark.sql.types import StructType
 from headrace.catalog import Frontier
 from headrace.storage.apply import TableChange, apply_change, replace_rows
 from headrace.storage.apply.change import WEIGHT, Located
-from headrace.storage.apply.limits import Limits
 from headrace.storage.apply.search import find_rows
 from headrace.storage.commit import Draft, VersionTaken, commit_draft
 from headrace.storage.data_files import rows_at, visible_rows
@@ -38,8 +37,6 @@ _log = logging.getLogger(__name__)
 _FOLDER = "_headrace"
 # Nobody reads an older version of it, except a refresh that is under way.
 _UPKEEP = Upkeep(keep_versions=2, grace_seconds=600, hidden_share=0.3)
-# No reader but ours needs it without vectors, or scans it.
-_LIMITS = Limits(rewrite_bytes=1 << 20, copy_bytes=1 << 20)
 
 
 def _folder_of(definition: str) -> str:
@@ -126,7 +123,7 @@ class StateTable:
 
         Both versions stay readable for this refresh.
         """
-        applied = apply_change(self.storage, change, marker, spark=spark, base=base, limits=_LIMITS)
+        applied = apply_change(self.storage, change, marker, spark=spark, base=base)
         if applied.commit is None:
             self.move(marker)
         try:

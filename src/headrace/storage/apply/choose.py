@@ -63,12 +63,11 @@ def choose_path(sizes: Sizes, limits: Limits, *, spark_only: str = "") -> Choice
     if sizes.table_bytes <= limits.rewrite_bytes:
         return Choice(Path.REWRITE, f"the table is small: {_megabytes(sizes.table_bytes)}")
     touched = f"{sizes.touched_files} of {sizes.table_files} files, {_megabytes(sizes.touched_bytes)}"
-    is_large = sizes.table_bytes > limits.large_bytes
-    if sizes.touched_bytes <= (limits.copy_of_large_bytes if is_large else limits.copy_bytes):
+    if sizes.touched_bytes <= (limits.copy_bytes if limits.vectors else limits.copy_bytes_without_vectors):
         return Choice(Path.FILES, f"the change may touch {touched}")
-    if sizes.touched_bytes <= limits.search_bytes and sizes.largest_touched <= limits.file_bytes:
-        why = "the table is large, and the change may touch" if is_large else "the change is spread over"
-        return Choice(Path.VECTORS, f"{why} {touched}")
+    is_searchable = sizes.touched_bytes <= limits.search_bytes and sizes.largest_touched <= limits.file_bytes
+    if limits.vectors and is_searchable:
+        return Choice(Path.VECTORS, f"the change is spread over {touched}")
     return _choose_of_spark(sizes, limits, f"the change is spread over {touched}")
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from itertools import chain
+from itertools import repeat as repeat_forever
 
 import numpy as np
 import pyarrow as pa
@@ -36,7 +38,7 @@ def draft_files(snapshot: Snapshot, change: TableChange) -> Draft:
     positions = locate(snapshot, change)
     touched = sorted((file for file in snapshot.files if file.path in positions), key=lambda file: file.size)
     gains = conform(change.gains, snapshot.arrow_schema)
-    joining = [gains, *(gains.slice(0, 0) for _ in touched[1:])]
+    joining = chain([gains], repeat_forever(gains.slice(0, 0)))
 
     def copy(pair: tuple[DataFile, pa.Table]) -> tuple[int, list[Action]]:
         file, gained = pair
@@ -44,7 +46,8 @@ def draft_files(snapshot: Snapshot, change: TableChange) -> Draft:
         return kept.num_rows, list(write_rows(snapshot, pa.concat_tables([kept, gained])))
 
     # As many files are held at once as there are cores, however many are touched.
-    copies = each(list(zip(touched, joining, strict=True)), copy, at_once=os.cpu_count() or 2)
+    pairs = list(zip(touched, joining, strict=False))
+    copies = each(pairs, copy, at_once=os.cpu_count() or 2)
     adds = [add for _, parts in copies for add in parts]
     if not touched:
         adds += write_rows(snapshot, gains)

@@ -1,6 +1,6 @@
 """Where one way of applying a change ends and the next begins.
 
-Measured with `benchmarks/apply_paths.py`; its results are in `benchmarks/results/apply_paths.json`.
+Measured with `benchmarks/apply_paths.py` and in docs/PERFORMANCE.md.
 """
 
 from __future__ import annotations
@@ -14,15 +14,14 @@ class Limits:
 
     # A change in Arrow is held once as it came and once as it is written.
     driver_change_bytes: int = 256 << 20
-    # Below this a table is written anew in about the time that finding out which part to write takes.
-    rewrite_bytes: int = 4 << 20
-    # Copied files stay readable for every Delta reader, so small ones are copied: this many cost no more than
-    # one small Spark job. Beyond, hiding rows is several times cheaper.
-    copy_bytes: int = 16 << 20
-    # A table beyond this gets vectors with the first change that is spread over it; from then on copies keep
-    # it readable for nobody more, and only small files are copied in less time than their rows are hidden.
-    large_bytes: int = 64 << 20
-    copy_of_large_bytes: int = 1 << 20
+    # Below this a table is written anew in about the time that finding out which part to write takes, and a
+    # file is copied in about the time that hiding rows of it takes. Copies are read by every Delta reader.
+    rewrite_bytes: int = 1 << 20
+    copy_bytes: int = 1 << 20
+    # Whether rows of larger files may be hidden by deletion vectors. Else they are copied on the driver up to
+    # a larger bound, as much as passes through it in a few seconds, and by Spark beyond.
+    vectors: bool = True
+    copy_bytes_without_vectors: int = 256 << 20
     # The columns that are searched pass through the driver, one file per core at a time.
     search_bytes: int = 8 << 30
     # A file beyond this is not read on the driver, whatever its table's size.

@@ -12,7 +12,8 @@ from sqlglot import exp
 
 from headrace.plan.expressions import function_name
 from headrace.plan.nodes import Aggregate
-from headrace.refresh.arrow_values import NotInArrow, column_of, is_known
+from headrace.refresh.arrow_kinds import NotInArrow, is_known
+from headrace.refresh.arrow_values import column_of
 
 # Far from where Arrow's sums, which do not check, would wrap around.
 _MOST_INTEGER = 1 << 62

@@ -1,9 +1,9 @@
 """SQL expressions over Arrow columns, for what Arrow and Spark compute alike; the rest is left to Spark.
 
 Integers, decimals, strings by their bytes, dates, timestamps and booleans are compared; integers and
-decimals are added and multiplied, with Spark's types; texts are matched by LIKE and cut, dates are moved and
-asked for their year. A number that its type has no room for is left to Spark too, which knows whether that is
-an error.
+decimals are added and multiplied, with Spark's types; texts are matched by LIKE and cut, and dates are moved;
+functions are in a module of their own. A number that its type has no room for is left to Spark too, which
+knows whether that is an error.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import date, timedelta
 from decimal import ROUND_HALF_UP, Decimal, localcontext
 from functools import reduce
-from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -23,12 +22,19 @@ from sqlglot import exp
 
 from headrace.plan.expressions import function_name
 from headrace.plan.literals import literal_of, literal_type
-from headrace.plan.types import as_decimal, decimal_of, number_type
+from headrace.plan.types import decimal_of, number_type
+from headrace.refresh.arrow_functions import date_of, known_function
+from headrace.refresh.arrow_kinds import (
+    MOST_DIGITS,
+    NotInArrow,
+    Value,
+    alike,
+    arrow_type,
+    checked,
+    checked_cast,
+    type_name,
+)
 
-Value: TypeAlias = pa.ChunkedArray | pa.Scalar
-
-_INTEGERS = {"tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(), "bigint": pa.int64()}
-_NAMES = {type_: name for name, type_ in _INTEGERS.items()}
 _COMPARISONS: Mapping[type[exp.Expr], Callable[[Value, Value], Value]] = {
     exp.EQ: pc.equal,
     exp.NEQ: pc.not_equal,
@@ -42,7 +48,6 @@ _ARITHMETIC: Mapping[type[exp.Expr], Callable[[Value, Value], Value]] = {
     exp.Sub: pc.subtract_checked,
     exp.Mul: pc.multiply_checked,
 }
-_MOST_DIGITS = 38
 _WIDEST = 76
 # How counts stand in a quotient, how wide a sum over such a count may be, how large the count, and how many
 # quotients are computed here, one by one.
@@ -50,41 +55,6 @@ _COUNT_TYPE = (20, 0)
 _MOST_SUMMED, _MOST_COUNTED, _MOST_DIVIDED = 25, 10**9, 100_000
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _COUNT = re.compile(r"[1-9]\d{0,5}", re.ASCII)
-
-
-class NotInArrow(Exception):  # noqa: N818 - no failure: who hears it asks Spark
-    """Something that only Spark computes as Spark does."""
-
-
-def is_known(type_: pa.DataType) -> bool:
-    """Tell whether values of a type are compared and grouped here as Spark does; floats are not."""
-    pt = pa.types
-    return (
-        type_ in _NAMES
-        or (pt.is_decimal128(type_) and type_.precision <= _MOST_DIGITS)
-        or pt.is_string(type_)
-        or pt.is_large_string(type_)
-        or pt.is_boolean(type_)
-        or pt.is_date32(type_)
-        or pt.is_timestamp(type_)
-    )
-
-
-def type_name(type_: pa.DataType) -> str:
-    """The Spark name of a number's type.
-
-    >>> type_name(pa.int32()), type_name(pa.decimal128(10, 2))
-    ('int', 'decimal(10,2)')
-    """
-    if pa.types.is_decimal(type_):
-        return f"decimal({type_.precision},{type_.scale})"
-    return _NAMES.get(type_, "")
-
-
-def arrow_type(name: str) -> pa.DataType:
-    """The Arrow type of a number of a Spark type."""
-    decimal = decimal_of(name)
-    return pa.decimal128(*decimal) if decimal else _INTEGERS[name]
 
 
 def value_of(expression: exp.Expr, rows: pa.Table) -> Value:
@@ -102,12 +72,12 @@ def value_of(expression: exp.Expr, rows: pa.Table) -> Value:
             return _number(expression)
         case exp.Cast(this=exp.Literal(is_string=True)) if _is_date(expression.to):
             return _date(expression.this)
+        case exp.Cast() if _is_date(expression.to):
+            return date_of(value_of(expression.this, rows))
         case exp.Add(expression=exp.Interval()) | exp.Sub(expression=exp.Interval()):
             return _moved_date(expression, rows)
         case exp.Like(expression=exp.Literal(is_string=True)):
             return _like(expression, rows)
-        case exp.Extract(this=exp.Var()) if expression.name.lower() == "year":
-            return _year(value_of(expression.expression, rows))
         case exp.Substring():
             return _part(expression, rows)
         case exp.Cast(this=exp.Div(expression=exp.Cast(to=to))) if _is_decimal(to, *_COUNT_TYPE):
@@ -149,6 +119,10 @@ def value_of(expression: exp.Expr, rows: pa.Table) -> Value:
             )
         case exp.Add() | exp.Sub() | exp.Mul():
             return _computed(expression, rows)
+    known = known_function(expression)
+    if known is not None:
+        function, arguments = known
+        return function(*(value_of(argument, rows) for argument in arguments))
     if function_name(expression) in ("coalesce", "nvl", "ifnull"):
         return pc.coalesce(*alike([value_of(part, rows) for part in expression.expressions]))
     raise NotInArrow(type(expression).__name__)
@@ -171,7 +145,7 @@ def _averaged(expression: exp.Cast, rows: pa.Table) -> pa.ChunkedArray:
     if count.type != pa.int64() or decimal[1] != kind.scale + 4 or rows.num_rows > _MOST_DIVIDED:
         raise NotInArrow("a quotient of another kind")
     with localcontext() as context:
-        context.prec, context.rounding = 3 * _MOST_DIGITS, ROUND_HALF_UP
+        context.prec, context.rounding = 3 * MOST_DIGITS, ROUND_HALF_UP
         last, most = Decimal(1).scaleb(-decimal[1]), Decimal(10) ** (decimal[0] - decimal[1])
         found: list[Decimal | None] = []
         for value, number in zip(total.to_pylist(), count.to_pylist(), strict=True):
@@ -231,12 +205,6 @@ def _like(expression: exp.Like, rows: pa.Table) -> Value:
         raise NotInArrow("a pattern with escapes")
     found = pc.match_like(value, pattern)
     return pc.invert(found) if expression.args.get("negate") else found
-
-
-def _year(value: Value) -> Value:
-    if value.type != pa.date32():
-        raise NotInArrow("the year of something else")
-    return pc.year(value).cast(pa.int32())
 
 
 def _part(expression: exp.Substring, rows: pa.Table) -> Value:
@@ -330,43 +298,22 @@ def _where(mask: pa.ChunkedArray, expression: exp.Expr, rows: pa.Table) -> pa.Ch
     return found.take(pa.array(places, mask=~mask.to_numpy()))
 
 
-def alike(values: Sequence[Value]) -> list[Value]:
-    """Bring values to the one type in which Spark compares them or chooses among them."""
-    kinds = {value.type for value in values}
-    if not all(map(is_known, kinds)):
-        raise NotInArrow("values that are compared otherwise")
-    if len(kinds) == 1:
-        return list(values)
-    names = [type_name(kind) for kind in kinds]
-    if not all(names):
-        raise NotInArrow("values of several types")
-    if all(kind in _NAMES for kind in kinds):
-        widest = max(kinds, key=lambda kind: kind.bit_width)
-        return [value.cast(widest) for value in values]
-    widths = [as_decimal(name) for name in names]
-    scale = max(s for _, s in widths)
-    digits = max(p - s for p, s in widths) + scale
-    if digits > _MOST_DIGITS:
-        raise NotInArrow("numbers too wide to be compared as one type")
-    return [_checked_cast(value, pa.decimal128(digits, scale)) for value in values]
-
-
 def _compared(compare: Callable[[Value, Value], Value], left: Value, right: Value) -> Value:
     kinds = left.type, right.type
     if not all(map(pa.types.is_decimal128, kinds)):
         return compare(*alike([left, right]))
     scale, whole = max(kind.scale for kind in kinds), max(kind.precision - kind.scale for kind in kinds)
-    if whole + scale <= _MOST_DIGITS:
+    if whole + scale <= MOST_DIGITS:
         return compare(*alike([left, right]))
     if whole + scale >= _WIDEST:
         raise NotInArrow("numbers too wide to be compared")
     # Where no type has room for both, Spark rounds, or not, as it is set: only what comes out alike counts.
     exact = [_as_wide(side).cast(pa.decimal256(whole + scale, scale)) for side in (left, right)]
-    room = pa.scalar(Decimal(10) ** (_MOST_DIGITS - scale), pa.decimal256(whole + scale + 1, scale))
+    room = pa.scalar(Decimal(10) ** (MOST_DIGITS - scale), pa.decimal256(whole + scale + 1, scale))
     if any(pc.any(pc.greater_equal(pc.abs(side), room)).as_py() for side in exact):
         raise NotInArrow("numbers that no common type has room for")
     rounded = [
-        pc.round(side, ndigits=_MOST_DIGITS - whole, round_mode="half_towards_infinity") for side in exact
+        pc.round(side, ndigits=MOST_DIGITS - whole, round_mode="half_towards_infinity") for side in exact
     ]
     found, other = compare(*exact), compare(*rounded)
     if not pc.all(pc.equal(found, other), min_count=0).as_py():
@@ -383,12 +330,12 @@ def _computed(expression: exp.Binary, rows: pa.Table) -> Value:
     operate, decimal = _ARITHMETIC[type(expression)], decimal_of(name)
     if decimal is None:
         wide = [side.cast(pa.int64()) for side in sides]
-        return _checked(lambda: operate(*wide).cast(arrow_type(name)))
+        return checked(lambda: operate(*wide).cast(arrow_type(name)))
     exact = [side if pa.types.is_decimal(side.type) else _as_decimal(side) for side in sides]
-    if decimal[0] >= _MOST_DIGITS:
+    if decimal[0] >= MOST_DIGITS:
         # No digit after the point is lost, as the type is known: only a number that is too large is refused.
         exact = [_as_wide(side) for side in exact]
-    return _checked(lambda: operate(*exact).cast(arrow_type(name)))
+    return checked(lambda: operate(*exact).cast(arrow_type(name)))
 
 
 def _as_wide(value: Value) -> Value:
@@ -396,15 +343,4 @@ def _as_wide(value: Value) -> Value:
 
 
 def _as_decimal(value: Value) -> Value:
-    return _checked_cast(value, pa.decimal128(19, 0))
-
-
-def _checked_cast(value: Value, type_: pa.DataType) -> Value:
-    return _checked(lambda: value.cast(type_))
-
-
-def _checked(compute: Callable[[], Value]) -> Value:
-    try:
-        return compute()
-    except pa.ArrowInvalid as overflow:
-        raise NotInArrow(str(overflow)) from overflow
+    return checked_cast(value, pa.decimal128(19, 0))

@@ -13,7 +13,8 @@ from sqlglot import exp
 from headrace.plan.expressions import function_name
 from headrace.plan.nodes import Aggregate, TopN, Window
 from headrace.refresh.arrow_groups import aggregated
-from headrace.refresh.arrow_values import NotInArrow, column_of, is_known
+from headrace.refresh.arrow_kinds import NotInArrow, is_known
+from headrace.refresh.arrow_values import column_of
 from headrace.storage.identity import Integers, row_codes
 
 _CODE = "__hr_code"

@@ -12,7 +12,7 @@ from sqlglot import exp
 from headrace.delta.first import FirstRows
 from headrace.delta.statements import Statements
 from headrace.plan.hidden import SIDE, WEIGHT
-from headrace.refresh.arrow_values import NotInArrow, is_known
+from headrace.refresh.arrow_kinds import NotInArrow, is_known
 from headrace.refresh.arrow_windows import sorted_places
 from headrace.refresh.inputs import Inputs
 from headrace.sources.consolidate import consolidate, weighted

@@ -43,7 +43,7 @@ from headrace.plan.nodes import (
     Window,
     walk,
 )
-from headrace.refresh.arrow_values import NotInArrow
+from headrace.refresh.arrow_kinds import NotInArrow
 from headrace.refresh.on_driver import Typed, before
 from headrace.refresh.supersets import (
     Limits,

@@ -35,7 +35,8 @@ from headrace.plan.nodes import (
 )
 from headrace.plan.types import decimal_of
 from headrace.refresh.arrow_groups import aggregated
-from headrace.refresh.arrow_values import NotInArrow, alike, arrow_type, column_of, is_known, truth_of
+from headrace.refresh.arrow_kinds import NotInArrow, alike, arrow_type, is_known
+from headrace.refresh.arrow_values import column_of, truth_of
 from headrace.refresh.arrow_windows import first_rows, with_windows
 from headrace.sources.arrow_types import CHAR_TYPE
 from headrace.sources.changes import SourceChange

@@ -18,7 +18,8 @@ from sqlglot import exp
 from headrace.plan.expressions import Pairs
 from headrace.plan.hidden import WEIGHT
 from headrace.plan.nodes import Project, Scan
-from headrace.refresh.arrow_values import NotInArrow, alike, column_of, truth_of
+from headrace.refresh.arrow_kinds import NotInArrow, alike
+from headrace.refresh.arrow_values import column_of, truth_of
 from headrace.refresh.on_driver import is_plain, too_many
 from headrace.sources.search import ROW
 

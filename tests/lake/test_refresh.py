@@ -230,8 +230,30 @@ def test_a_small_result_of_large_sources_hands_its_readers_the_difference(
     assert refreshed(lake, "whole").rows_deleted == 10
     assert refreshed(lake, "sums").rows_deleted == 1
     lake.sql("DELETE FROM sales WHERE id >= 100")
-    assert "spark rewrite" in refreshed(lake, "whole").reason, "the sources are no larger by far"
+    assert "spark rewrite" in refreshed(lake, "whole").reason, "all of it changed, and the sources are small"
     assert refreshed(lake, "sums").action == "DIFFERENTIAL"
+
+
+def test_a_recomputed_table_of_which_many_rows_change_is_written_whole(
+    lake: Headrace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _with_reader(lake, "SELECT kind, id, x FROM sales", monkeypatch)
+    for write, gained, is_many in (
+        ("UPDATE sales SET x = x + 1, kind = kind + 1 WHERE id % 80 = 3", 5, False),
+        ("UPDATE sales SET x = -x - 1, kind = kind + 2 WHERE id % 8 < 3", 400, True),
+        ("INSERT INTO sales VALUES (1, 1, 1, '')", 401, None),
+    ):
+        before = rows(lake, "SELECT * FROM whole"), rows(lake, "SELECT * FROM sums")
+        lake.sql(write)
+        result = refreshed(lake, "whole")
+        assert (result.action, result.rows_inserted) == ("FULL", gained)
+        assert ("what differs" in result.reason) == (is_many is False)
+        last = lake.catalog.history(lake.qualify("whole"), 1)[0]
+        assert last.details.get("many_rows_changed") == is_many
+        assert refreshed(lake, "sums").action == "DIFFERENTIAL"
+        after = rows(lake, "SELECT * FROM whole"), rows(lake, "SELECT * FROM sums")
+        assert after[0] != before[0]
+        assert after[1] != before[1]
 
 
 @pytest.mark.parametrize("stays", ["on the driver", "in Spark"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -45,9 +46,13 @@ _FEW_BYTES = 32 << 20
 # A difference comes to the driver where it has so few rows, or so few characters of them as JSON.
 _FEW_OTHERS = 1_000
 _HELD_CHARACTERS = 64 << 20
-# What is stored is compared where the sources have so many times its rows: that takes a few microseconds a
-# row, more than writing it, and little beside what the query itself has to read.
+# Comparing takes a few microseconds a row: little beside a query that reads so many times the rows stored.
+# Where it reads less, it pays while readers save as much, up to so large a part of the rows; beyond, so many
+# refreshes write the whole unasked.
 _TIMES = 4
+_MOST = 0.05
+_WRITTEN_WHOLE = 8
+_MANY_CHANGED = "many_rows_changed"
 
 
 @dataclass(frozen=True)
@@ -99,7 +104,9 @@ class Recomputation:
             why_large = self._why_large(task, before)
             written = None
             if why_large and self._hands_on(task, decision, before):
-                change = self._change(task, rows, views)
+                most = math.inf if self._is_small(task, before) else _MOST * before
+                change = self._change(task, rows, views, most)
+                details[_MANY_CHANGED] = change is None
                 written = self._write_difference(task, change, marker) if change is not None else None
             if written is None:
                 written = self._write_whole(task, rows, decision, marker, why_large, before)
@@ -163,19 +170,27 @@ class Recomputation:
         # Neither is told apart by every byte that a reader may see of it.
         if any("map<" in type_ or "variant" in type_ for _, type_ in table.columns):
             return False
-        in_sources = self._estimates.rows_in_sources(task)
-        is_small = in_sources is not None and _TIMES * stored <= in_sources
-        return is_small and self._definitions.follows_from_values(task.analysis)
+        if not self._definitions.follows_from_values(task.analysis):
+            return False
+        last = self._catalog.completed(table.id, table.name, (Action.FULL,), _WRITTEN_WHOLE)
+        return self._is_small(task, stored) or not any(one.details.get(_MANY_CHANGED) for one in last)
 
-    def _change(self, task: Task, rows: DataFrame, views: Views) -> TableChange | None:
-        """Net the rows of the query out against those stored; None where that does not work.
+    def _is_small(self, task: Task, stored: int) -> bool:
+        """Tell whether the result has far fewer rows than its sources."""
+        in_sources = self._estimates.rows_in_sources(task)
+        return in_sources is not None and _TIMES * stored <= in_sources
+
+    def _change(self, task: Task, rows: DataFrame, views: Views, most: float) -> TableChange | None:
+        """Net the rows of the query out against those stored; None where that does not work or does not pay.
 
         What is stored may be damaged, or not be comparable. Where it is the query that fails, it will fail
         once more when the whole is written.
         """
         try:
             net = views.hold(self._net(task, rows))
-            others = net.count()
+            others, changed = net.selectExpr("count(*)", f"coalesce(sum(abs({WEIGHT})), 0)").collect()[0]
+            if changed > most:
+                return None
             if others <= _FEW_OTHERS or (others <= FEW_ROWS and _characters(net) <= _HELD_CHARACTERS):
                 return TableChange(rows=net.toArrow())
             return TableChange(frame=net, is_held=True)

@@ -77,7 +77,7 @@ class Settings(BaseSettings):
         default=True,
         description="Whether rows of stream tables may be hidden by deletion vectors, which is quicker than "
         "copying their files where these have more than a megabyte. `false` is for readers that do not know "
-        "them, such as `to_pandas` of delta-rs.",
+        "them, such as `to_pandas` of delta-rs; a table that has got some keeps them.",
     )
     history_retention_days: float = Field(
         default=30, gt=0, le=36500, description="Days for which refreshes and alerts are kept."

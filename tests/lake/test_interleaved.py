@@ -17,7 +17,7 @@ from headrace import Headrace, HeadraceError
 from headrace.api import alone, define
 from headrace.catalog import Action, schema
 from headrace.catalog.database import sqlite_url
-from headrace.refresh import run
+from headrace.refresh import recompute
 from headrace.refresh.result import RefreshResult
 from tests.conftest import holds, refreshed, rows
 
@@ -84,7 +84,7 @@ def test_a_query_taken_back_after_it_was_loaded_leaves_no_row(
     shop: Headrace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop.sql(f"CREATE STREAM TABLE totals REFRESH MODE DIFFERENTIAL AS {TOTALS}")
-    monkeypatch.setattr(run, "misread", lambda *_: "another row")
+    monkeypatch.setattr(recompute, "misread", lambda *_: "another row")
     with pytest.raises(HeadraceError) as refused:
         shop.sql(f"ALTER STREAM TABLE totals AS {TOTALS} HAVING customer > 1")
     monkeypatch.undo()

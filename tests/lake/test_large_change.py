@@ -10,11 +10,12 @@ from tests.conftest import refreshed
 
 # Arrow does not compute these, or not from so many rows.
 TABLES = {
-    "plain": "SELECT id, upper(name) AS name, amount FROM sales",
-    "joined": "SELECT s.id, upper(h.name) AS shop, s.amount FROM sales s LEFT JOIN shops h ON s.shop = h.id",
+    "plain": "SELECT id, initcap(name) AS name, amount FROM sales",
+    "joined": "SELECT s.id, initcap(h.name) AS shop, s.amount "
+    "FROM sales s LEFT JOIN shops h ON s.shop = h.id",
     # Equal rows several times, of which a change takes some and leaves others.
-    "alike": "SELECT upper(name) AS name, id % 5 AS g, amount % 3 AS a FROM sales",
-    "ranked": "SELECT id, RANK() OVER (PARTITION BY upper(name) ORDER BY amount, id) AS place FROM sales",
+    "alike": "SELECT initcap(name) AS name, id % 5 AS g, amount % 3 AS a FROM sales",
+    "ranked": "SELECT id, RANK() OVER (PARTITION BY initcap(name) ORDER BY amount, id) AS place FROM sales",
 }
 
 

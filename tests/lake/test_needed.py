@@ -17,18 +17,18 @@ from tests.lake_algebra.play import Story, play
 
 # What Arrow does not compute as Spark does keeps a query from being computed on the driver altogether.
 QUERIES = {
-    "join": "SELECT upper(p.name) AS name, s.day, s.n FROM s JOIN p ON s.part = p.id",
-    "groups of a join": "SELECT upper(p.name) AS name, SUM(s.n) AS n, MAX(s.day) AS last FROM s, p "
-    "WHERE s.part = p.id GROUP BY upper(p.name)",
-    "three": "SELECT upper(c.region) AS r, p.name, s.n FROM s JOIN p ON s.part = p.id "
+    "join": "SELECT initcap(p.name) AS name, s.day, s.n FROM s JOIN p ON s.part = p.id",
+    "groups of a join": "SELECT initcap(p.name) AS name, SUM(s.n) AS n, MAX(s.day) AS last FROM s, p "
+    "WHERE s.part = p.id GROUP BY initcap(p.name)",
+    "three": "SELECT initcap(c.region) AS r, p.name, s.n FROM s JOIN p ON s.part = p.id "
     "JOIN c ON s.customer = c.id",
-    "outer": "SELECT upper(c.region) AS r, c.id, s.n FROM c LEFT JOIN s ON s.customer = c.id AND s.n > 3",
-    "anti": "SELECT upper(c.region) AS r, c.id FROM c "
+    "outer": "SELECT initcap(c.region) AS r, c.id, s.n FROM c LEFT JOIN s ON s.customer = c.id AND s.n > 3",
+    "anti": "SELECT initcap(c.region) AS r, c.id FROM c "
     "WHERE NOT EXISTS (SELECT 1 FROM s WHERE s.customer = c.id)",
     "collated": "SELECT p.id, c.id AS cid FROM p JOIN c "
     "ON p.name COLLATE UTF8_LCASE = c.region COLLATE UTF8_LCASE",
     "window": "SELECT s.id, RANK() OVER (PARTITION BY s.part ORDER BY s.n, s.id) AS r FROM s",
-    "first": "SELECT s.id, s.n, upper(p.name) AS name FROM s JOIN p ON s.part = p.id "
+    "first": "SELECT s.id, s.n, initcap(p.name) AS name FROM s JOIN p ON s.part = p.id "
     "ORDER BY s.n DESC, s.id LIMIT 5",
     "first groups": "SELECT part, COUNT(*) AS k, SUM(n) AS n FROM s GROUP BY part "
     "ORDER BY n DESC, part LIMIT 3",
@@ -41,7 +41,7 @@ QUERIES = {
     "LEFT JOIN p ON s.part = p.id AND p.name = 'p1' WHERE s.n > 3)",
     "a total that moves": "SELECT s.id, s.part FROM s WHERE s.n * 100 > (SELECT SUM(c.id) FROM c) "
     "AND NOT EXISTS (SELECT 1 FROM p WHERE p.id = s.part AND p.name < 'p2')",
-    "alternatives": "SELECT s.id, p.name FROM s, p WHERE (s.part = p.id AND upper(p.name) = 'P1') "
+    "alternatives": "SELECT s.id, p.name FROM s, p WHERE (s.part = p.id AND initcap(p.name) = 'P1') "
     "OR (s.part = p.id AND s.n > 7)",
 }
 TABLES = [

@@ -11,12 +11,15 @@ import pytest
 from sqlglot import parse_one
 
 from headrace import Headrace
-from headrace.refresh.arrow_functions import _FUNCTIONS, in_zone
+from headrace.refresh.arrow_functions import _FUNCTIONS, in_session
 from headrace.refresh.arrow_kinds import NotInArrow
 from headrace.refresh.arrow_values import column_of
 from headrace.sql.dialect import VerbatimSpark
 from tests.conftest import holds, refreshed, rows
 
+ZONE = "spark.sql.session.timeZone"
+ORDER = "spark.sql.functionResolution.sessionOrder"
+UTC = {ZONE: "UTC", ORDER: "second"}.__getitem__
 TEXTS = ["", " ", "a", " Ab ", "\ta\n", "0", "Hello, World", "  two  words  ", "x" * 40, None]
 FOREIGN = ["é", " ß ", "日本語", "😀!", "\u00a0x\u2003", "e\u0301", "", None]
 NUMBERS = [0, 1, -1, 2, -2, 7, -7, 2**31 - 1, -(2**31) + 1, None]
@@ -86,16 +89,16 @@ def test_functions_give_what_spark_gives(lake: Headrace) -> None:
     given = _rows(Random(5), 400)
     given = given.append_column("i7", pa.array([7, -7] * 200, pa.int32()))
     given = given.append_column("n7", pa.array([2, -5] * 200, pa.int64()))
-    zone = lake.spark.conf.get("spark.sql.session.timeZone")
-    lake.spark.conf.set("spark.sql.session.timeZone", "UTC")
+    zone = lake.spark.conf.get(ZONE)
+    lake.spark.conf.set(ZONE, "UTC")
     try:
         frame = lake.spark.createDataFrame(given)
         shown = (f"{text} AS c{place}" for place, text in enumerate(EXPRESSIONS))
         wanted = frame.selectExpr(*shown).toArrow()
     finally:
-        lake.spark.conf.set("spark.sql.session.timeZone", zone or "UTC")
+        lake.spark.conf.set(ZONE, zone or "UTC")
     for place, text in enumerate(EXPRESSIONS):
-        with in_zone(lambda: "UTC"):
+        with in_session(UTC):
             found = column_of(parse_one(text, dialect=VerbatimSpark), given)
         assert found.type == wanted.schema.field(place).type, text
         assert found.to_pylist() == wanted.column(place).to_pylist(), text
@@ -140,7 +143,29 @@ def test_what_only_spark_knows_is_left_to_it(text: str) -> None:
             "p": pa.array([Decimal(1)], pa.decimal128(9, 2)),
         }
     )
-    with pytest.raises(NotInArrow), in_zone(lambda: "UTC"):
+    with pytest.raises(NotInArrow), in_session(UTC):
+        column_of(parse_one(text, dialect=VerbatimSpark), given)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("year(d)", "trunc(d, 'MM')", "dayofyear(d)", "EXTRACT(YEAR FROM t)", "date_trunc('MONTH', t)"),
+        *("CAST(t AS DATE)", "length(s)", "s LIKE '_'", "nullif(e, e) + INTERVAL '1' DAY"),
+    ],
+)
+def test_what_arrow_takes_for_something_else_is_left_to_spark(text: str) -> None:
+    """Years are numbers of 16 bits to Arrow, and letters are those of valid texts."""
+    day = 35_804_721
+    given = pa.table(
+        {
+            "d": pa.array([day], pa.int32()).cast(pa.date32()),
+            "t": pa.array([day * 86_400_000_000], pa.timestamp("us", "UTC")),
+            "s": pa.array([b"caf\xe9"], pa.binary()).view(pa.string()),
+        }
+    )
+    text = text.replace("(e, e)", "(DATE '2024-01-01', DATE '2024-01-01')")
+    with pytest.raises(NotInArrow), in_session(UTC):
         column_of(parse_one(text, dialect=VerbatimSpark), given)
 
 
@@ -148,9 +173,9 @@ def test_what_only_spark_knows_is_left_to_it(text: str) -> None:
 def test_hours_of_another_zone_are_left_to_spark(zone: str) -> None:
     given = pa.table({"t": pa.array([0], pa.timestamp("us", "UTC")), "w": pa.array([0], pa.timestamp("us"))})
     for text in ("CAST(t AS DATE)", "hour(t)", "date_trunc('day', t)", "year(t)"):
-        with pytest.raises(NotInArrow), in_zone(lambda: zone):
+        with pytest.raises(NotInArrow), in_session(lambda name: zone if name == ZONE else ""):
             column_of(parse_one(text, dialect=VerbatimSpark), given)
-    with in_zone(lambda: zone):
+    with in_session(lambda name: zone if name == ZONE else ""):
         assert column_of(parse_one("hour(w)", dialect=VerbatimSpark), given).to_pylist() == [0]
 
 
@@ -183,8 +208,8 @@ def test_a_change_through_functions_starts_no_job(lake: Headrace) -> None:
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
 def test_days_are_those_of_the_session(lake: Headrace, zone: str) -> None:
     """A sale shortly after midnight in one zone is one of the day before in another."""
-    was = lake.spark.conf.get("spark.sql.session.timeZone") or "UTC"
-    lake.spark.conf.set("spark.sql.session.timeZone", zone)
+    was = lake.spark.conf.get(ZONE) or "UTC"
+    lake.spark.conf.set(ZONE, zone)
     try:
         lake.sql("CREATE TABLE sales (at TIMESTAMP, amount INT) USING delta")
         lake.sql("INSERT INTO sales VALUES (TIMESTAMP '2024-03-10T01:30:00Z', 1), (NULL, 2)")
@@ -205,11 +230,14 @@ def test_days_are_those_of_the_session(lake: Headrace, zone: str) -> None:
             assert rows(lake, "SELECT * FROM hours") != before
             assert holds(lake, "hours")
     finally:
-        lake.spark.conf.set("spark.sql.session.timeZone", was)
+        lake.spark.conf.set(ZONE, was)
 
 
-def test_a_function_stays_itself_though_one_of_its_name_is_registered(lake: Headrace) -> None:
+@pytest.mark.parametrize(("order", "shown"), [("second", "C"), ("first", "<c>")])
+def test_functions_of_one_name_come_in_the_session_s_order(lake: Headrace, order: str, shown: str) -> None:
+    was = lake.spark.conf.get(ORDER)
     lake.spark.udf.register("upper", lambda text: text and f"<{text}>", "string")
+    lake.spark.conf.set(ORDER, order)
     try:
         lake.sql("CREATE TABLE words (w STRING) USING delta")
         lake.sql("INSERT INTO words VALUES ('a'), (NULL)")
@@ -217,7 +245,8 @@ def test_a_function_stays_itself_though_one_of_its_name_is_registered(lake: Head
         lake.create_stream_table("shouted", query, refresh_mode="DIFFERENTIAL")
         lake.sql("INSERT INTO words VALUES ('c')")
         assert refreshed(lake, "shouted").action == "DIFFERENTIAL"
-        assert ("C", 1) in rows(lake, "SELECT * FROM shouted")
+        assert (shown, 1) in rows(lake, "SELECT * FROM shouted")
         assert holds(lake, "shouted")
     finally:
+        lake.spark.conf.set(ORDER, was or "second")
         lake.spark.sql("DROP TEMPORARY FUNCTION upper")

@@ -28,17 +28,29 @@ _PERIODS = {
 _SPANS = {**_PERIODS, **dict.fromkeys(("day", "dd"), "day"), "hour": "hour", "minute": "minute"}
 
 
-_zone: ContextVar[Callable[[], str]] = ContextVar("zone", default=lambda: "")
+# Whether a user's own functions come before the built-in ones of their name.
+_ORDER = "spark.sql.functionResolution.sessionOrder"
+_ZONE = "spark.sql.session.timeZone"
+# The days of the years 1 to 9999: Arrow wraps years around that are far beyond.
+_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
+
+_settings: ContextVar[Callable[[str], str]] = ContextVar("settings", default=lambda _: "")
 
 
 @contextmanager
-def in_zone(read: Callable[[], str]) -> Iterator[None]:
-    """Let times be those of a session's zone, which is read when one is met."""
-    token = _zone.set(read)
+def in_session(setting: Callable[[str], str]) -> Iterator[None]:
+    """Let functions mean what a session's settings say, which are asked for when one is met."""
+    token = _settings.set(setting)
     try:
         yield
     finally:
-        _zone.reset(token)
+        _settings.reset(token)
+
+
+def built_in(expression: exp.Expr) -> str:
+    """The name of the built-in function that an expression calls; none where a user's own may come first."""
+    name = (function_name(expression) or "").lower()
+    return "" if name and _settings.get()(_ORDER).lower() == "first" else name
 
 
 def known_function(expression: exp.Expr) -> tuple[Callable[..., Value], Sequence[exp.Expr]] | None:
@@ -51,7 +63,7 @@ def known_function(expression: exp.Expr) -> tuple[Callable[..., Value], Sequence
         case exp.Extract(this=exp.Var()) if expression.name.lower() in _PARTS:
             return _PARTS[expression.name.lower()], (expression.expression,)
         case exp.Anonymous():
-            name, arguments = (function_name(expression) or "").lower(), expression.expressions
+            name, arguments = built_in(expression), expression.expressions
             function = _FUNCTIONS.get((name, len(arguments))) or _OF_MANY.get(name)
             return (function, arguments) if function is not None and arguments else None
     return None
@@ -59,16 +71,20 @@ def known_function(expression: exp.Expr) -> tuple[Callable[..., Value], Sequence
 
 def date_of(value: Value) -> Value:
     """The day of a time, or a date itself."""
-    if value.type == pa.date32():
-        return value
-    return pc.floor_temporal(_clock(value), unit="day").cast(pa.date32())
+    days = value
+    if value.type != pa.date32():
+        days = pc.floor_temporal(_clock(value), unit="day").cast(pa.date32())
+    number = days.cast(pa.int32())
+    if pc.any(pc.or_(pc.less(number, _FIRST_DAY), pc.greater(number, _LAST_DAY))).as_py():
+        raise NotInArrow("a day of a year beyond 9999")
+    return days
 
 
 def _clock(value: Value) -> Value:
     """What a clock shows at a time."""
     if not pa.types.is_timestamp(value.type):
         raise NotInArrow("a time of another kind")
-    if value.type.tz is not None and (value.type.tz != "UTC" or _zone.get()().lower() not in _UTC):
+    if value.type.tz is not None and (value.type.tz != "UTC" or _settings.get()(_ZONE).lower() not in _UTC):
         raise NotInArrow("a time in another zone")
     return value.cast(pa.timestamp(value.type.unit))
 
@@ -77,6 +93,11 @@ def _text(value: Value) -> Value:
     if not pa.types.is_string(value.type):
         raise NotInArrow("a text of another kind")
     return value
+
+
+def valid_text(value: Value) -> Value:
+    """Refuse bytes that are no text, of which Spark counts letters in its own way."""
+    return checked(lambda: _text(value).cast(pa.binary()).cast(pa.string()))
 
 
 def _integer(value: Value) -> Value:
@@ -93,7 +114,7 @@ def _in_ascii(change: Callable[[Value], Value], value: Value) -> Value:
 
 
 def _length(value: Value) -> Value:
-    return pc.utf8_length(_text(value)).cast(pa.int32())
+    return pc.utf8_length(valid_text(value)).cast(pa.int32())
 
 
 def _trimmed(trim: Callable[..., Value], value: Value) -> Value:
@@ -147,6 +168,7 @@ def _start(unit: Value, value: Value) -> Value:
     """The first moment of a period; that of a time without a zone is in the session's zone by then."""
     if not pa.types.is_timestamp(value.type) or value.type.tz is None:
         raise NotInArrow("a time of another kind")
+    date_of(value)
     return pc.floor_temporal(_clock(value), unit=_named(unit, _SPANS)).cast(value.type)
 
 

@@ -20,10 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from headrace.plan.expressions import function_name
 from headrace.plan.literals import literal_of, literal_type
 from headrace.plan.types import decimal_of, number_type
-from headrace.refresh.arrow_functions import date_of, known_function
+from headrace.refresh.arrow_functions import built_in, date_of, known_function, valid_text
 from headrace.refresh.arrow_kinds import (
     MOST_DIGITS,
     NotInArrow,
@@ -123,7 +122,7 @@ def value_of(expression: exp.Expr, rows: pa.Table) -> Value:
     if known is not None:
         function, arguments = known
         return function(*(value_of(argument, rows) for argument in arguments))
-    if function_name(expression) in ("coalesce", "nvl", "ifnull"):
+    if built_in(expression) in ("coalesce", "nvl", "ifnull"):
         return pc.coalesce(*alike([value_of(part, rows) for part in expression.expressions]))
     raise NotInArrow(type(expression).__name__)
 
@@ -184,7 +183,9 @@ def _moved_date(expression: exp.Binary, rows: pa.Table) -> pa.Scalar:
     if not isinstance(start, pa.Scalar) or start.type != pa.date32():
         raise NotInArrow("a moved column")
     number = int(count.name) * (-1 if isinstance(expression, exp.Sub) else 1)
-    day: date = start.as_py()
+    day = start.as_py()
+    if not isinstance(day, date):
+        raise NotInArrow("no date to move")
     try:
         if unit == "day":
             return pa.scalar(day + timedelta(days=number), pa.date32())
@@ -203,7 +204,7 @@ def _like(expression: exp.Like, rows: pa.Table) -> Value:
     value, pattern = value_of(expression.this, rows), expression.expression.name
     if not pa.types.is_string(value.type) or "\\" in pattern or "'" in pattern:
         raise NotInArrow("a pattern with escapes")
-    found = pc.match_like(value, pattern)
+    found = pc.match_like(valid_text(value), pattern)
     return pc.invert(found) if expression.args.get("negate") else found
 
 

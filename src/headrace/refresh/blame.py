@@ -41,6 +41,16 @@ _SYSTEM_TEXT = re.compile(
     r"|Disk quota|Concurrent\w*Exception|SparkContext was shut down|stopped SparkContext|cancelled",
     re.IGNORECASE,
 )
+_NO_ROOM_TEXT = re.compile(r"OutOfMemory|No space left|Disk quota", re.IGNORECASE)
+
+
+def lacks_room(error: BaseException) -> bool:
+    """Tell whether memory or disk gave out, so that what takes less of it may still work.
+
+    >>> lacks_room(OSError(28, "No space left on device"))
+    True
+    """
+    return isinstance(error, MemoryError) or bool(_NO_ROOM_TEXT.search(str(error)))
 
 
 def blame(error: BaseException) -> Blame:

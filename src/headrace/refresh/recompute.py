@@ -17,7 +17,7 @@ from headrace.catalog.records import StreamTableChanges
 from headrace.config import Settings
 from headrace.errors import HeadraceError
 from headrace.plan.hidden import WEIGHT
-from headrace.refresh.blame import Blame, blame
+from headrace.refresh.blame import Blame, blame, lacks_room
 from headrace.refresh.checks import dependencies_of, effective_mode
 from headrace.refresh.definition import Definitions
 from headrace.refresh.estimate import Estimates
@@ -43,8 +43,7 @@ _log = logging.getLogger(__name__)
 
 # Files of sources up to this size, compressed, are small however wide their rows.
 _FEW_BYTES = 32 << 20
-# A difference comes to the driver where it has so few rows, or so few characters of them as JSON.
-_FEW_OTHERS = 1_000
+# A difference comes to the driver up to so many characters of its rows as JSON.
 _HELD_CHARACTERS = 64 << 20
 # Comparing takes a few microseconds a row: little beside a query that reads so many times the rows stored.
 # Where it reads less, it pays while readers save as much, up to so large a part of the rows; beyond, so many
@@ -53,6 +52,8 @@ _TIMES = 4
 _MOST = 0.05
 _WRITTEN_WHOLE = 8
 _MANY_CHANGED = "many_rows_changed"
+# Distinct rows of a difference, all of its rows, and the most copies of one.
+_SIZES = ("count(*)", f"sum(abs({WEIGHT}))", f"max(abs({WEIGHT}))")
 
 
 @dataclass(frozen=True)
@@ -183,19 +184,20 @@ class Recomputation:
     def _change(self, task: Task, rows: DataFrame, views: Views, most: float) -> TableChange | None:
         """Net the rows of the query out against those stored; None where that does not work or does not pay.
 
-        What is stored may be damaged, or not be comparable. Where it is the query that fails, it will fail
-        once more when the whole is written.
+        What is stored may be damaged, or not be comparable, and there may be no room to compare it. Where it
+        is the query that fails, it will fail once more when the whole is written.
         """
         try:
             net = views.hold(self._net(task, rows))
-            others, changed = net.selectExpr("count(*)", f"coalesce(sum(abs({WEIGHT})), 0)").collect()[0]
-            if changed > most:
+            found = net.selectExpr(*(f"coalesce({text}, 0)" for text in _SIZES)).collect()[0]
+            others, changed, copies = (int(number) for number in found)
+            if changed > most or copies > FEW_ROWS:
                 return None
-            if others <= _FEW_OTHERS or (others <= FEW_ROWS and _characters(net) <= _HELD_CHARACTERS):
+            if changed <= FEW_ROWS and (not others or _characters(net) <= _HELD_CHARACTERS):
                 return TableChange(rows=net.toArrow())
             return TableChange(frame=net, is_held=True)
         except (HeadraceError, PySparkException, Py4JJavaError, pa.ArrowException) as error:
-            if blame(error) is Blame.SYSTEM:
+            if blame(error) is Blame.SYSTEM and not lacks_room(error):
                 raise
             _log.info("%s is written whole: %s", task.table.name, root_cause(error))
             return None

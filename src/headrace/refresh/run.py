@@ -26,7 +26,7 @@ from headrace.config import Settings
 from headrace.delta.kept import state_plans
 from headrace.errors import HeadraceError
 from headrace.plan.repeatable import unrepeatable
-from headrace.refresh.arrow_functions import in_zone
+from headrace.refresh.arrow_functions import in_session
 from headrace.refresh.blame import Blame, blame
 from headrace.refresh.by_state import StateChange, state_table
 from headrace.refresh.decide import Decider, load_anew
@@ -109,7 +109,7 @@ class Refresher:
                 base = table.storage_version
             attempt = Attempt(table, held, moment or _moment_by_hand(table), clock, gate, will_retry, base)
             try:
-                with self.sources.found_once(), in_zone(self._zone):
+                with self.sources.found_once(), in_session(self._setting):
                     task = self._prepare(attempt, pins or {})
                     return self._carry_out_or_rebuild(task, self._decider.decide(task, full=full))
             except Withheld as withheld:
@@ -126,8 +126,8 @@ class Refresher:
         self._recorder.fail(attempt, error, known, most_errors=self._settings.max_consecutive_errors)
         return known
 
-    def _zone(self) -> str:
-        return self._spark.conf.get("spark.sql.session.timeZone") or ""
+    def _setting(self, name: str) -> str:
+        return self._spark.conf.get(name) or ""
 
     def _lease(self, name: TableName) -> AbstractContextManager[Lease | None]:
         ttl = timedelta(seconds=self._settings.lease_ttl_seconds)

@@ -109,6 +109,9 @@ class _Search:
         codes = row_codes(rows, self.match)
         wanted, offered = codes[: self.losses.num_rows], codes[self.losses.num_rows :]
         order = np.argsort(wanted, kind="stable")
+        # Of lost rows that are equal here, as with 0.0 and -0.0, the first one stands for all.
+        first = order[np.searchsorted(wanted[order], wanted)]
+        self._wanted = np.bincount(first, weights=self._wanted, minlength=len(wanted)).astype(np.int64)
         place = np.minimum(np.searchsorted(wanted[order], offered), len(order) - 1)
         # A candidate that equals no lost row is counted as one of its own.
         which = np.where(wanted[order[place]] == offered, order[place], -1)

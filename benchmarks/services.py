@@ -36,10 +36,17 @@ WAYS: Mapping[str, Sequence[int]] = {
     "2 services of 1 worker": (1, 1),
     "2 services of 2 workers": (2, 2),
 }
-QUERIES = (
-    "SELECT id, shop, amount + {n} AS amount FROM {source}",
-    "SELECT shop, COUNT(*) AS n, SUM(amount + {n}) AS s FROM {source} GROUP BY shop",
-)
+QUERIES = {
+    "small": (
+        "SELECT id, shop, amount + {n} AS amount FROM {source}",
+        "SELECT shop, COUNT(*) AS n, SUM(amount + {n}) AS s FROM {source} GROUP BY shop",
+    ),
+    # All of a source is computed anew, as each of its partitions changes.
+    "windows": (
+        "SELECT id, shop, amount, ROW_NUMBER() OVER (PARTITION BY shop ORDER BY amount + {n}, id) AS place "
+        "FROM {source}",
+    ),
+}
 
 
 def main() -> None:
@@ -48,7 +55,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         lake = Path(folder) / "lake"
         with closing(headrace.connect(warehouse=lake)) as hr:
-            _create(hr, lake, options.rows)
+            _create(hr, lake, options.rows, QUERIES[options.queries])
         pipes = []
         for _ in range(max(map(len, WAYS.values()))):
             ours, theirs = context.Pipe()
@@ -108,12 +115,12 @@ def _measure(lake: Path, pipes: Sequence[Connection], options: argparse.Namespac
     return timings
 
 
-def _create(hr: headrace.Headrace, lake: Path, rows: int) -> None:
+def _create(hr: headrace.Headrace, lake: Path, rows: int, queries: Sequence[str]) -> None:
     for number in range(TABLES):
         source = f"sales{number}"
         hr.sql(f"CREATE TABLE {source} (id BIGINT, shop INT, amount BIGINT) USING delta")
         write_deltalake(lake / source, _rows(0, rows), mode="append")
-        query = QUERIES[number % len(QUERIES)].format(n=number, source=source)
+        query = queries[number % len(queries)].format(n=number, source=source)
         hr.create_stream_table(f"t{number}", query, refresh_mode=MODE, schedule=f"{LAG} seconds")
 
 
@@ -125,6 +132,7 @@ def _rows(first: int, end: int) -> pa.Table:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=500_000, help="rows of each source")
+    parser.add_argument("--queries", choices=QUERIES, default="small", help="what the tables are")
     parser.add_argument("--rounds", type=int, default=5, help="measured rounds after those to warm up")
     parser.add_argument("--warm-up", type=int, default=2, help="rounds that do not count")
     parser.add_argument("--write", type=Path, help="file for the results, as JSON")

@@ -62,6 +62,7 @@ class Service:
         self._next_recovery = 0.0
         self._trouble: str | None = None
         self._failures = 0
+        self._has_remembered = False
 
     @property
     def settings(self) -> Settings:
@@ -74,7 +75,6 @@ class Service:
 
     def run(self) -> None:
         """Work until `stop`."""
-        self.overseer.remember()
         try:
             while not self._stop.is_set():
                 pause = self._turn()
@@ -145,6 +145,7 @@ class Service:
         if not self._wakes.notice() and time.monotonic() < self._next_look:
             return self._pause()
         now = datetime.now(UTC)
+        self._remember()
         self._recover()
         self._sync()
         network, tables = self._scheduler.networks.look()
@@ -199,6 +200,12 @@ class Service:
             if every or tick.is_done:
                 locks.close()
         self._ticks = [pair for pair in self._ticks if not (every or pair[0].is_done)]
+
+    def _remember(self) -> None:
+        """Take up what services before this one knew, once the catalog can be asked."""
+        if not self._has_remembered:
+            self.overseer.remember()
+            self._has_remembered = True
 
     def _recover(self) -> None:
         """Take over from dead processes: adopt what they committed, mark what they left as failed."""

@@ -121,10 +121,21 @@ class Refresher:
         """Record a failure and say what failed, with the row where it can be found; the old contents stay."""
         table = attempt.table
         known = as_headrace_error(error, table.name)
-        if known.code == "refresh_failed":
+        if known.code == "refresh_failed" and (gone := self._source_gone(table)) is not None:
+            error = known = gone
+        elif known.code == "refresh_failed":
             known = name_poisoned_row(self._spark, self.definitions.of(table), known)
         self._recorder.fail(attempt, error, known, most_errors=self._settings.max_consecutive_errors)
         return known
+
+    def _source_gone(self, table: StreamTable) -> HeadraceError | None:
+        """Find out whether a source went while it was read, which explains whatever failed."""
+        try:
+            for name in self.definitions.of(table).sources:
+                self.sources.find(name)
+        except HeadraceError as error:
+            return error if error.code == "source_missing" else None
+        return None
 
     def _setting(self, name: str) -> str:
         return self._spark.conf.get(name) or ""

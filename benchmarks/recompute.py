@@ -86,7 +86,7 @@ def _refreshed(lake: headrace.Headrace, name: str, way: str) -> tuple[float, flo
     try:
         table = lake.refresh_stream_table(f"{name}_{way}", full=True)
     finally:
-        Recomputation._hands_on = hands_on  # type: ignore[method-assign]
+        Recomputation._hands_on = hands_on  # type: ignore[method-assign]  # as it was
     reader = lake.refresh_stream_table(f"{name}_{way}_kinds")
     if table.action != "FULL" or reader.action not in {"DIFFERENTIAL", "NO_DATA"}:
         raise SystemExit(f"not what is measured: {table.reason}; {reader.reason}")

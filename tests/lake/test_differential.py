@@ -195,17 +195,6 @@ def test_auto_tries_a_large_change_where_recomputing_is_quick_and_learns_from_it
     assert (first["expected_differential_ms"], again["expected_from_rows"]) == (None, first["change_rows"])
 
 
-def test_both_zeros_are_taken_away_at_once(lake: Headrace) -> None:
-    """Among stored rows they are one value, of which two copies are looked for."""
-    lake.sql("CREATE TABLE t (k INT, x DOUBLE) USING delta")
-    lake.sql("INSERT INTO t VALUES (1, 0D), (1, -0D), (1, CAST('-0.0' AS DOUBLE)), (2, 5), (2, 0D)")
-    lake.sql("CREATE STREAM TABLE st REFRESH MODE DIFFERENTIAL AS SELECT k, x FROM t")
-    lake.sql("DELETE FROM t WHERE k = 1")
-    result = refreshed(lake, "st")
-    assert (result.action, result.rows_deleted) == ("DIFFERENTIAL", 3)
-    assert rows(lake, "SELECT * FROM st") == [(2, 0.0), (2, 5.0)]
-
-
 def test_rows_that_compute_otherwise_today_are_loaded_anew(lake: Headrace) -> None:
     lake.sql("CREATE TABLE t (id INT, k INT, x DOUBLE) USING delta")
     # From the largest down they add up to 4.0, however the rows are split.

@@ -249,7 +249,7 @@ def test_a_recomputed_table_of_which_many_rows_change_is_written_whole(
         assert (result.action, result.rows_inserted) == ("FULL", gained)
         assert ("what differs" in result.reason) == (is_many is False)
         last = lake.catalog.history(lake.qualify("whole"), 1)[0]
-        assert last.details.get("many_rows_changed") == is_many
+        assert last.details.get("written_whole") == is_many
         assert refreshed(lake, "sums").action == "DIFFERENTIAL"
         after = rows(lake, "SELECT * FROM whole"), rows(lake, "SELECT * FROM sums")
         assert after[0] != before[0]

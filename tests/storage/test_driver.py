@@ -9,6 +9,7 @@ from collections import Counter
 from dataclasses import replace
 from datetime import date, datetime
 from pathlib import Path as FilePath
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -20,7 +21,7 @@ from headrace.errors import HeadraceError
 from headrace.sources.search import decoded_columns
 from headrace.storage import data_files
 from headrace.storage import snapshot as snapshots
-from headrace.storage.apply import Limits, Path, driver, search
+from headrace.storage.apply import WEIGHT, Limits, Path, TableChange, driver, search
 from headrace.storage.apply import run as apply_run
 from headrace.storage.apply.change import Located
 from headrace.storage.apply.driver import locate
@@ -317,6 +318,21 @@ def test_a_small_bound_hides_rows_and_a_large_one_copies(model: Model) -> None:
     assert model.apply(Counter({row(2): -1}), limits=Limits(rewrite_bytes=0)).path is Path.FILES
     assert model.apply(Counter({row(3): -1})).path is Path.REWRITE
     assert model.apply(Counter({row(4): 1})).path is Path.APPEND
+    assert stored(model) == model.rows
+
+
+def test_both_zeros_are_found_at_once(model: Model) -> None:
+    """A change tells 0.0 from -0.0, which are one value among stored rows."""
+    place = SCHEMA.names.index("ratio")
+    zeros = [(*row(1)[:place], zero, *row(1)[place + 1 :]) for zero in (0.0, -0.0)]
+    both = pa.concat_tables([weighted(Counter({one: 1}), SCHEMA) for one in zeros])
+    model.apply(Counter({row(2): 1}))
+    gain = both.set_column(both.column_names.index(WEIGHT), WEIGHT, pa.array([1, 2]))
+    lose = both.set_column(both.column_names.index(WEIGHT), WEIGHT, pa.array([-1, -2]))
+    for change in (gain, lose):
+        spark: Any = None
+        apply_run.apply_change(model.storage, TableChange(rows=change), model.marker(), spark=spark)
+        assert sum(stored(model).values()) == (4 if change is gain else 1)
     assert stored(model) == model.rows
 
 

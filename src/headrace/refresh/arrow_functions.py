@@ -26,8 +26,6 @@ _PERIODS = {
     "week": "week",
 }
 _SPANS = {**_PERIODS, **dict.fromkeys(("day", "dd"), "day"), "hour": "hour", "minute": "minute"}
-
-
 # Whether a user's own functions come before the built-in ones of their name.
 _ORDER = "spark.sql.functionResolution.sessionOrder"
 _ZONE = "spark.sql.session.timeZone"

@@ -51,7 +51,8 @@ _HELD_CHARACTERS = 64 << 20
 _TIMES = 4
 _MOST = 0.05
 _WRITTEN_WHOLE = 8
-_MANY_CHANGED = "many_rows_changed"
+# Whether comparing did not pay, or did not work: what the next refreshes go by.
+_NOT_COMPARED = "written_whole"
 # Distinct rows of a difference, all of its rows, and the most copies of one.
 _SIZES = ("count(*)", f"sum(abs({WEIGHT}))", f"max(abs({WEIGHT}))")
 
@@ -107,7 +108,7 @@ class Recomputation:
             if why_large and self._hands_on(task, decision, before):
                 most = math.inf if self._is_small(task, before) else _MOST * before
                 change = self._change(task, rows, views, most)
-                details[_MANY_CHANGED] = change is None
+                details[_NOT_COMPARED] = change is None
                 written = self._write_difference(task, change, marker) if change is not None else None
             if written is None:
                 written = self._write_whole(task, rows, decision, marker, why_large, before)
@@ -173,8 +174,10 @@ class Recomputation:
             return False
         if not self._definitions.follows_from_values(task.analysis):
             return False
+        if self._is_small(task, stored):
+            return True
         last = self._catalog.completed(table.id, table.name, (Action.FULL,), _WRITTEN_WHOLE)
-        return self._is_small(task, stored) or not any(one.details.get(_MANY_CHANGED) for one in last)
+        return not any(one.details.get(_NOT_COMPARED) for one in last)
 
     def _is_small(self, task: Task, stored: int) -> bool:
         """Tell whether the result has far fewer rows than its sources."""
